@@ -1,0 +1,94 @@
+"""MaxText 0.2.4: an experiment as a YAML file and one process per node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from primus.command import Command
+from primus.experiment import Experiment
+from primus.experiment.substitute import escaped
+from primus.experiment.yaml import dump
+from primus.node import Node
+
+# Arguments that name files or directories to read; the launcher mounts those that exist.
+INPUTS = (
+    "tokenizer_path",
+    "dataset_path",
+    "grain_train_files",
+    "grain_eval_files",
+    "hf_train_files",
+    "hf_eval_files",
+    "load_parameters_path",
+    "load_full_state_path",
+)
+MODULE = "maxtext"
+
+# name -> value; see docs/environment.md for the reasons. XLA_FLAGS merges flag by flag with the user's.
+_ENV = {
+    "cpu": {"JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE", "TF_CPP_MIN_LOG_LEVEL": "3"},
+    "rocm": {
+        "DECOUPLE_GCLOUD": "TRUE",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": ".97",
+        "XLA_FLAGS": " ".join(
+            (
+                "--xla_gpu_memory_limit_slop_factor=95",
+                "--xla_gpu_reduce_scatter_combine_threshold_bytes=8589934592",
+                "--xla_gpu_all_gather_combine_threshold_bytes=8589934592",
+                "--xla_gpu_enable_all_gather_combine_by_dim=false",
+                "--xla_gpu_enable_command_buffer=",
+                "--xla_gpu_enable_latency_hiding_scheduler=true",
+                "--xla_gpu_enable_triton_gemm=false",
+                "--xla_gpu_enable_cublaslt=true",
+                "--xla_gpu_autotune_level=4",
+            )
+        ),
+        "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "1",
+        "NVTE_USE_HIPBLASLT": "1",
+        "NVTE_FUSED_ATTN": "1",
+        "NVTE_FUSED_ATTN_CK": "1",
+        "NVTE_FUSED_ATTN_AOTRITON": "0",
+        "NVTE_CK_USES_BWD_V3": "1",
+        "NVTE_CK_USES_FWD_V3": "1",
+        "NVTE_CK_IS_V3_ATOMIC_FP32": "0",
+        "NVTE_CK_HOW_V3_BF16_CVT": "2",
+        "GPU_MAX_HW_QUEUES": "2",
+        "HIP_FORCE_DEV_KERNARG": "1",
+        "HSA_FORCE_FINE_GRAIN_PCIE": "1",
+    },
+}
+_ENV_GFX = {
+    "gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1"},
+    "gfx950": {"RCCL_WARP_SPEED_AUTO": "0"},
+}
+
+
+def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
+    """One process for all of the node's GPUs, reading <run_dir>/maxtext.yaml; JAX's coordinator is the first node."""
+    config = run_dir / "maxtext.yaml"
+    env = _ENV[experiment.accelerator] | _ENV_GFX.get(node.gfx, {})
+    if experiment.accelerator == "cpu" and node.gpus > 1:
+        env["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={node.gpus}"
+    if node.nodes > 1:
+        env |= {
+            "JAX_COORDINATOR_IP": node.master_addr,
+            "JAX_COORDINATOR_PORT": str(node.master_port),
+            "NNODES": str(node.nodes),
+            "NODE_RANK": str(node.rank),
+        }
+    return Command(
+        argv=("python", "-m", "primus.backends.maxtext.worker", str(config)),
+        env=env,
+        files={config: _yaml(experiment, run_dir)},
+    )
+
+
+def _yaml(experiment: Experiment, run_dir: Path) -> str:
+    args: dict[str, Any] = dict(experiment.args)
+    # <base_output_directory>/<run_name>/checkpoints: the same place each time, so that a run resumes.
+    args["base_output_directory"] = str(run_dir / args.get("base_output_directory", ""))
+    args.setdefault("run_name", experiment.exp_name)
+    # MaxText's default is in $HOME, which a container loses: compiling again takes minutes.
+    args.setdefault("jax_cache_dir", str(run_dir / "jax_cache"))
+    return dump(escaped(args))

@@ -1,0 +1,83 @@
+"""TorchTitan 0.2.2: an experiment as a TOML file and a torchrun command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from primus.command import Command
+from primus.experiment import Experiment
+from primus.experiment.substitute import escaped
+from primus.node import Node
+
+# Arguments that name files or directories to read; the launcher mounts those that exist.
+INPUTS = (
+    "model.hf_assets_path",
+    "training.dataset_path",
+    "validation.dataset_path",
+    "checkpoint.initial_load_path",
+)
+MODULE = "torchtitan"
+
+# name -> value; see docs/environment.md for the reasons.
+_ENV = {
+    "cpu": {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"},
+    "rocm": {
+        "OMP_NUM_THREADS": "1",
+        "GPU_MAX_HW_QUEUES": "2",
+        "TORCH_NCCL_HIGH_PRIORITY": "1",
+    },
+}
+_ENV_GFX = {
+    "gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+}
+
+
+def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
+    """torchrun with one process per GPU (or per CPU process), reading <run_dir>/torchtitan.toml."""
+    config = run_dir / "torchtitan.toml"
+    return Command(
+        argv=(
+            *("python", "-m", "torch.distributed.run"),
+            *_rendezvous(node),
+            f"--nproc-per-node={node.gpus}",
+            f"--local-ranks-filter={_shown_rank(experiment, node)}",
+            *("--role=rank", "--tee=3", f"--log-dir={run_dir / 'logs'}"),
+            *("-m", "primus.backends.torchtitan.worker", f"--job.config_file={config}"),
+        ),
+        env=_ENV[experiment.accelerator] | _ENV_GFX.get(node.gfx, {}),
+        files={config: _toml(experiment, run_dir)},
+    )
+
+
+def _rendezvous(node: Node) -> tuple[str, ...]:
+    if node.nodes == 1:
+        return ("--standalone",)  # its own free port: two runs on one machine do not meet
+    return (
+        f"--nnodes={node.nodes}",
+        f"--node-rank={node.rank}",
+        f"--master-addr={node.master_addr}",
+        f"--master-port={node.master_port}",
+    )
+
+
+def _shown_rank(experiment: Experiment, node: Node) -> int:
+    """The local rank whose output is shown: with a pipeline, only the last stage knows the loss."""
+    pipeline = experiment.args.get("parallelism", {}).get("pipeline_parallel_degree", 1)
+    return node.gpus - 1 if pipeline > 1 else 0
+
+
+def _toml(experiment: Experiment, run_dir: Path) -> str:
+    args: dict[str, Any] = {section: dict(values) for section, values in experiment.args.items()}
+    job = args.setdefault("job", {})
+    job["dump_folder"] = str(run_dir / job.get("dump_folder", ""))
+    # TOML has no null: a null here is the backend's default, which is null wherever null is allowed.
+    return tomli_w.dumps(_without_null(escaped(args)))
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_null(item) for key, item in value.items() if item is not None}
+    return value

@@ -1,0 +1,79 @@
+"""The command line: parse, call, print. Each command's module is imported when that command is used."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from primus._version import __version__
+from primus.errors import PrimusError
+
+# name -> (where it lives, its line in the list): the list must not cost the import of what it lists.
+_COMMANDS = {
+    "run": ("primus.cli.run:run", "Train: in a container, or directly inside the image."),
+    "config": ("primus.cli.config:config", "Show, check and explain experiments, without running anything."),
+    "image": ("primus.cli.image:image", "Build, list and inspect the images."),
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], _COMMANDS, 1, 0.5)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="primus", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Train models on AMD GPUs, each backend in its own image.
+
+    \b
+    primus run --config examples/torchtitan/configs/CPU/llama3_tiny-pretrain.yaml
+    primus config check examples/maxtext/configs/MI300X/*.yaml
+    docker buildx bake maxtext
+    """
+
+
+def main() -> None:
+    """The console script. Exit codes: 0 ok, 2 usage or configuration, 3 image, 4 launch, else the training's own."""
+    try:
+        cli(prog_name="primus")
+    except PrimusError as error:
+        report(error)
+        sys.exit(error.exit_code)
+
+
+def report(error: PrimusError) -> None:
+    """Say what is wrong, each problem with its hint, on stderr."""
+    for problem in error.problems:
+        where = f"{problem.where}: " if problem.where else ""
+        click.echo(click.style("error: ", fg="red", bold=True) + where + problem.message, err=True)
+        if problem.hint:
+            click.echo(click.style("hint: ", fg="cyan") + problem.hint, err=True)
+
+
+def note(text: str) -> None:
+    """Something the user should know, on stderr."""
+    click.echo(f"primus: {text}", err=True)

@@ -1,0 +1,142 @@
+"""primus config show | check | explain"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from primus.cli import note, report
+from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN
+from primus.errors import ConfigError, PrimusError
+from primus.experiment import Experiment, flat, load_experiment
+from primus.experiment.render import as_json, resolved_yaml
+from primus.experiment.schema import schema, suggestion
+from primus.image.names import reference
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def config() -> None:
+    """Show, check and explain experiments: no GPU, engine or backend is needed, and nothing is written."""
+
+
+@config.command(context_settings=PASS_UNKNOWN)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--origin", is_flag=True, help="Say where each value comes from, and what it shadowed.")
+@click.option("--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@EXPERIMENT
+@OVERRIDES
+def show(
+    file: Path,
+    origin: bool,
+    form: str,
+    accelerator: str | None,
+    registry: str,
+    preset_dirs: tuple[Path, ...],
+    allow_unknown: tuple[str, ...],
+    overrides: tuple[str, ...],
+) -> None:
+    """Print the experiment with everything resolved. Secrets stay names."""
+    experiment = load_experiment(
+        file, overrides, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown
+    )
+    if form == "json":
+        image = reference(experiment.framework, experiment.accelerator, registry=registry)
+        click.echo(as_json(experiment, image=image, origins=origin))
+    elif origin:
+        click.echo("\n".join(_with_origin(experiment)))
+    else:
+        click.echo(resolved_yaml(experiment), nl=False)
+
+
+@config.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@EXPERIMENT
+def check(
+    files: tuple[Path, ...],
+    accelerator: str | None,
+    registry: str,
+    preset_dirs: tuple[Path, ...],
+    allow_unknown: tuple[str, ...],
+) -> None:
+    """Check experiments, and say everything that is wrong with each. Exits with 2 if anything is."""
+    wrong = 0
+    for file in files:
+        try:
+            load_experiment(file, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown)
+        except PrimusError as error:
+            wrong += 1
+            report(error)
+        else:
+            click.echo(f"{file}: ok")
+    if wrong:
+        note(f"{wrong} of {len(files)} file(s) wrong")
+        sys.exit(ConfigError.exit_code)
+
+
+@config.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("key")
+@EXPERIMENT
+def explain(
+    file: Path,
+    key: str,
+    accelerator: str | None,
+    registry: str,
+    preset_dirs: tuple[Path, ...],
+    allow_unknown: tuple[str, ...],
+) -> None:
+    """Say what KEY is in FILE: value, type, default, where it comes from and what it shadowed."""
+    experiment = load_experiment(file, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown)
+    table = schema(experiment.framework)
+    values = _values(experiment)
+    argument = table.arguments.get(key)
+    if argument is None and key not in values:
+        raise ConfigError(f"{key}: unknown to {experiment.framework} {table.version}", hint=suggestion(key, table))
+    rows: list[tuple[str, str]] = [("key", key)]
+    if key in values:
+        rows.append(("value", _text(values[key])))
+    else:
+        assert argument is not None
+        rows.append(("value", f"{_text(argument.default)} (not set: the backend's default)"))
+    if argument is not None:
+        rows.append(("type", argument.type))
+        rows.append(("default", _text(argument.default)))
+        if argument.choices:
+            rows.append(("choices", ", ".join(map(str, argument.choices))))
+    if provenance := experiment.origins.get(key):
+        rows.append(("from", f"{provenance.origin.layer}, {provenance.origin}"))
+        rows += [("shadows", f"{_text(value)} from {at.layer}, {at}") for value, at in reversed(provenance.shadowed)]
+    for name, text in rows:
+        click.echo(f"{name:<8} {text}")
+
+
+def _values(experiment: Experiment) -> dict[str, Any]:
+    top = {
+        name: getattr(experiment, name)
+        for name in ("work_group", "user_name", "exp_name", "workspace", "framework", "accelerator")
+    }
+    return {
+        **top,
+        **{f"env.{name}": value for name, value in experiment.env.items()},
+        **flat(experiment.args, schema(experiment.framework)),
+    }
+
+
+def _with_origin(experiment: Experiment) -> list[str]:
+    lines = []
+    for key, value in _values(experiment).items():
+        line = f"{key}: {_text(value)}"
+        if provenance := experiment.origins.get(key):
+            line += f"  # {provenance.origin.layer}, {provenance.origin}"
+            for shadowed, at in reversed(provenance.shadowed):
+                line += f"; shadows {_text(shadowed)} ({at.layer}, {at})"
+        lines.append(line)
+    return lines
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

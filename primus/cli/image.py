@@ -1,0 +1,151 @@
+"""primus image build | list | inspect"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from primus._version import __version__
+from primus.errors import ConfigError, ImageError
+from primus.experiment.schema import frameworks
+from primus.image.names import reference
+from primus.job import default_engine
+
+if TYPE_CHECKING:
+    from python_on_whales import DockerClient
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def image() -> None:
+    """Build, list and inspect the images: one for each backend, all from one base."""
+
+
+@image.command()
+@click.argument("targets", nargs=-1, metavar="[FRAMEWORK]...")
+@click.option(
+    "--accelerator", type=click.Choice(["rocm", "cpu"]), default="rocm", show_default=True, envvar="PRIMUS_ACCELERATOR"
+)
+@click.option("--registry", default="", envvar="PRIMUS_REGISTRY")
+@click.option("--version", "version", default=__version__, show_default=True, help="The tag's first part.")
+@click.option("--file", "file", type=click.Path(path_type=Path), default=Path("docker-bake.hcl"), show_default=True)
+@click.option("--print", "print_only", is_flag=True, help="Print the build's definition as JSON and build nothing.")
+def build(
+    targets: tuple[str, ...], accelerator: str, registry: str, version: str, file: Path, print_only: bool
+) -> None:
+    """Build the images of FRAMEWORK... (all without one) with docker buildx bake.
+
+    The variables of docker-bake.hcl (BASE_IMAGE, BUILD_PIP_CONF, ...) are taken from the environment.
+    """
+    if not file.is_file():
+        raise ConfigError(
+            f"{file}: no such file", hint="build from a checkout of Primus, or name its docker-bake.hcl with --file"
+        )
+    from python_on_whales.exceptions import DockerException
+
+    client = _client()
+    variables = {"ACCELERATOR": accelerator, "REGISTRY": registry and f"{registry.rstrip('/')}/", "VERSION": version}
+    wanted: list[Any] = list(targets)
+    try:
+        plan: Any = client.buildx.bake(wanted, files=[file], variables=variables, print=True)
+        if print_only:
+            click.echo(json.dumps(plan, indent=2))
+            return
+        for line in client.buildx.bake(wanted, files=[file], variables=variables, stream_logs=True, progress="plain"):
+            click.echo(line.rstrip("\n"), err=True)
+    except DockerException as error:
+        said = (error.stderr or "").strip()
+        raise ImageError(f"the build failed (exit code {error.return_code}){': ' if said else ''}{said}") from error
+    for target in plan["group"].get("default", {}).get("targets", ()):
+        for tag in plan["target"].get(target, {}).get("tags", ()):
+            click.echo(tag)
+
+
+@image.command("list")
+@click.option("--accelerator", type=click.Choice(["rocm", "cpu"]), help="Only these.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def list_(accelerator: str | None, form: str) -> None:
+    """List the Primus images on this machine."""
+    rows = [row for row in _local(_client()) if accelerator in (None, row["accelerator"])]
+    if form == "json":
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        click.echo("no Primus image on this machine; build one with: docker buildx bake FRAMEWORK", err=True)
+        return
+    columns = ("image", "framework", "accelerator", "version", "size_mb", "id")
+    table = [columns, *([str(row[column]) for column in columns] for row in rows)]
+    widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
+    for line in table:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+@image.command()
+@click.argument("framework_or_image", metavar="FRAMEWORK|IMAGE")
+@click.option(
+    "--accelerator", type=click.Choice(["rocm", "cpu"]), default="rocm", show_default=True, envvar="PRIMUS_ACCELERATOR"
+)
+@click.option("--registry", default="", envvar="PRIMUS_REGISTRY")
+def inspect(framework_or_image: str, accelerator: str, registry: str) -> None:
+    """Print what an image is: its labels, and the manifest inside it (pins, patches, package versions) as JSON."""
+    from python_on_whales.exceptions import DockerException, NoSuchImage
+
+    engine = default_engine()
+    name = framework_or_image
+    if name in frameworks():
+        name = reference(name, accelerator, registry=registry, engine=engine)
+    client = _client()
+    try:
+        found = client.image.inspect(name)
+        manifest = client.run(name, ["cat", "/etc/primus/image.json"], remove=True, networks=["none"], pull="never")
+    except NoSuchImage as error:
+        raise ImageError(
+            f"{name} is not on this machine", hint=f"build it: docker buildx bake {framework_or_image}"
+        ) from error
+    except DockerException as error:
+        raise ImageError(f"{name} is not a Primus image: {(error.stderr or '').strip()}") from error
+    document = {
+        "image": name,
+        "id": found.id,
+        "digests": found.repo_digests,
+        "size_mb": round((found.size or 0) / 1e6),
+        "labels": found.config.labels if found.config else {},
+        "manifest": json.loads(str(manifest)),
+    }
+    click.echo(json.dumps(document, indent=2))
+
+
+def _client() -> DockerClient:
+    """python-on-whales' client, imported here: it takes half a second that no other command should wait."""
+    from python_on_whales import DockerClient
+    from python_on_whales.client_config import ClientNotFoundError
+
+    engine = default_engine()
+    client = DockerClient(client_call=[engine], client_type=engine)  # type: ignore[arg-type]
+    try:
+        client.version()
+    except ClientNotFoundError as error:
+        raise ImageError(
+            "neither docker nor podman is installed", hint="install Docker with its buildx plugin"
+        ) from error
+    return client
+
+
+def _local(client: DockerClient) -> list[dict[str, Any]]:
+    rows = []
+    for item in client.image.list(filters={"label": "io.primus.framework"}):
+        labels = (item.config.labels if item.config else None) or {}
+        rows += [
+            {
+                "image": tag,
+                "framework": labels.get("io.primus.framework", ""),
+                "accelerator": labels.get("io.primus.accelerator", ""),
+                "version": labels.get("org.opencontainers.image.version", ""),
+                "size_mb": round((item.size or 0) / 1e6),
+                "id": item.id.removeprefix("sha256:")[:12],
+            }
+            for tag in item.repo_tags or ["<none>"]
+        ]
+    return sorted(rows, key=lambda row: str(row["image"]))

@@ -1,0 +1,198 @@
+"""primus run"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from primus.cli import note
+from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN
+from primus.cli.settings import with_settings
+from primus.command import Command
+from primus.errors import ConfigError
+from primus.experiment import load_experiment
+from primus.image import manifest
+from primus.image.names import reference
+from primus.job import Job, Mount, default_engine, with_env, with_inputs
+from primus.launchers.environment import clean_secrets
+
+
+@click.command(context_settings=PASS_UNKNOWN, short_help="Train: in a container, or directly inside the image.")
+@click.option("--config", "config", required=True, type=click.Path(path_type=Path), help="The experiment.")
+@click.option(
+    "--launcher",
+    type=click.Choice(["direct", "container"]),
+    envvar="PRIMUS_LAUNCHER",
+    help="[default: container; direct inside one of our images]",
+)
+@click.option("--image", envvar="PRIMUS_IMAGE", help="[default: the image of the experiment's framework]")
+@EXPERIMENT
+@click.option(
+    "--engine",
+    type=click.Choice(["docker", "podman"]),
+    envvar="PRIMUS_ENGINE",
+    help="[default: docker, or podman where only that is]",
+)
+@click.option(
+    "--pull",
+    type=click.Choice(["missing", "always", "never"]),
+    default="missing",
+    show_default=True,
+    envvar="PRIMUS_PULL",
+)
+@click.option(
+    "--offline", is_flag=True, envvar="PRIMUS_OFFLINE", help="Pull nothing, and keep Hugging Face off the network."
+)
+@click.option("--nodes", type=click.IntRange(1), help="Nodes of the run.  [default: $NNODES or 1]")
+@click.option(
+    "--gpus-per-node",
+    type=click.IntRange(1),
+    help="GPUs to use on each node; on cpu, processes.  [default: all that are visible; on cpu 1]",
+)
+@click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    metavar="SRC[:DST[:ro]]",
+    help="Show a directory or file of this machine to the container.",
+)
+@click.option("--env", "env", multiple=True, metavar="NAME[=VALUE]", help="Pass a variable on; beats everything else.")
+@click.option(
+    "--engine-arg",
+    "engine_args",
+    multiple=True,
+    metavar="ARG",
+    help="An option for docker run, e.g. --engine-arg=--cpus=8.",
+)
+@click.option(
+    "--run-dir", type=click.Path(path_type=Path), help="[default: <workspace>/<work_group>/<user_name>/<exp_name>]"
+)
+@click.option("--dev", is_flag=True, help="Mount this checkout's primus/ over the image's, read-only.")
+@click.option("--dry-run", is_flag=True, help="Print what would run and what would be written. Works on any machine.")
+@OVERRIDES
+def run(
+    config: Path,
+    launcher: str | None,
+    image: str | None,
+    accelerator: str | None,
+    registry: str,
+    preset_dirs: tuple[Path, ...],
+    allow_unknown: tuple[str, ...],
+    engine: str | None,
+    pull: str,
+    offline: bool,
+    nodes: int | None,
+    gpus_per_node: int | None,
+    mounts: tuple[str, ...],
+    env: tuple[str, ...],
+    engine_args: tuple[str, ...],
+    run_dir: Path | None,
+    dev: bool,
+    dry_run: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Train what the experiment in FILE says.
+
+    Anything that is no option is an argument of the backend, under its own name:
+    training.steps=50 or --training.steps 50.
+    """
+    names = _take_env(env)
+    for text in _clean_environment():
+        note(text)
+    flags = tuple(
+        option.removeprefix("--") for parameter in run.params for option in parameter.opts if option.startswith("--")
+    )
+    experiment = load_experiment(
+        config,
+        overrides,
+        preset_dirs=preset_dirs,
+        accelerator=accelerator,
+        allow_unknown=allow_unknown,
+        flags=flags,
+    )
+    for key in experiment.unknown:
+        note(f"{key} is not known to {experiment.framework} and is passed on as it is")
+    engine = engine or default_engine()
+    given = tuple(Mount.parse(text) for text in mounts)
+    experiment = with_env(experiment, names, offline=offline)
+    experiment, all_mounts, missing = with_inputs(experiment, given)
+    if missing and not dry_run:
+        raise ConfigError(
+            "\n".join(missing), hint="give an existing path, or --mount SRC:DST for one inside the container"
+        )
+    for text in missing:
+        note(text)
+    directory = (run_dir.expanduser() if run_dir else experiment.run_dir).absolute()
+    job = Job(
+        experiment=replace(experiment, workspace=str(Path(experiment.workspace).expanduser().absolute())),
+        image=image or reference(experiment.framework, experiment.accelerator, registry=registry, engine=engine),
+        run_dir=directory,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        mounts=all_mounts,
+        env_names=names,
+        engine=engine,
+        engine_args=engine_args,
+        pull="never" if offline else pull,
+        dev=_checkout() if dev else None,
+    )
+    chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
+    module = import_module(f"primus.launchers.{chosen}")
+    if dry_run:
+        _print(module.dry_run(job, dict(os.environ)))
+        return
+    if job.dev is not None:
+        note(f"the image's primus/ is replaced by {job.dev}")
+    if chosen == "container":
+        note(f"{experiment.framework} in {job.image}")
+        note(f"results in {job.run_dir}")
+    sys.exit(module.launch(job))
+
+
+def _take_env(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The names in --env NAME[=VALUE]; a value goes into our own environment, from where it is passed on by name."""
+    names = []
+    for word in words:
+        name, assigned, value = word.partition("=")
+        if not name.isidentifier():
+            raise ConfigError(f"--env {word.split('=')[0]!r}: is no name of a variable")
+        if assigned:
+            os.environ[name] = value
+        elif name not in os.environ:
+            raise ConfigError(f"--env {name}: is not set here", hint=f"export {name}, or write --env {name}=VALUE")
+        names.append(name)
+    return tuple(dict.fromkeys(names))
+
+
+def _clean_environment() -> tuple[str, ...]:
+    cleaned, notes = clean_secrets(os.environ)
+    for name in set(os.environ) - set(cleaned):
+        del os.environ[name]
+    os.environ.update(cleaned)
+    return notes
+
+
+def _checkout() -> Path:
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "primus" / "_version.py").is_file():
+            return folder / "primus"
+    raise ConfigError("--dev: this directory is in no checkout of Primus", hint="run it from inside one")
+
+
+def _print(commands: list[tuple[str, Command]]) -> None:
+    """Every command as one shell-quoted line, then every file it would write."""
+    files: dict[Path, str] = {}
+    for title, command in commands:
+        click.echo(f"# {title}\n{command}")
+        files |= command.files
+    for path, text in files.items():
+        click.echo(f"\n# file: {path}\n{text}", nl=False)
+
+
+run = with_settings(run)

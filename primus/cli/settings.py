@@ -1,0 +1,85 @@
+"""Defaults for the options, from files: ~/.config/primus/config.yaml, then primus.yaml of the project."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from primus.errors import ConfigError, Problem
+from primus.experiment.yaml import Map, Node, Scalar, Seq, read, scalar_value
+
+
+def files() -> tuple[Path, ...]:
+    """The settings files that exist, lowest first: the user's, then the nearest primus.yaml above this directory."""
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    here = Path.cwd()
+    project = next(
+        (folder / "primus.yaml" for folder in (here, *here.parents) if (folder / "primus.yaml").is_file()), None
+    )
+    return tuple(path for path in (home / "primus" / "config.yaml", project) if path is not None and path.is_file())
+
+
+def with_settings(command: click.Command, sources: Callable[[], tuple[Path, ...]] = files) -> click.Command:
+    """The command, its options' defaults taken from the settings files. Flags and PRIMUS_* variables beat them."""
+    invoke = command.make_context
+
+    def make_context(
+        info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        extra["default_map"] = {**load(command, sources()), **(extra.get("default_map") or {})}
+        return invoke(info_name, args, parent, **extra)
+
+    command.make_context = make_context  # type: ignore[method-assign]
+    return command
+
+
+def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
+    """The settings in `paths` that are options of `command`; the later file wins. Raises ConfigError for other keys."""
+    options = {
+        option.name: option
+        for option in command.params
+        if isinstance(option, click.Option) and option.name and option.name not in ("config", "dry_run", "help")
+    }
+    problems: list[Problem] = []
+    result: dict[str, Any] = {}
+    for path in paths:
+        node = read(path, layer="settings")
+        for key, value in node.items.items():
+            option = options.get(key.replace("-", "_"))
+            if option is None:
+                near = difflib.get_close_matches(key, [str(name) for name in options], 1, 0.6)
+                hint = (
+                    f"did you mean {near[0]!r}?"
+                    if near
+                    else f"settings are the options of primus run: {', '.join(sorted(map(str, options)))}"
+                )
+                problems.append(Problem(message=f"{key}: unknown setting", where=str(node.keys[key]), hint=hint))
+                continue
+            try:
+                result[str(option.name)] = _value(value, option)
+            except ValueError as error:
+                problems.append(Problem(message=f"{key}: {error.args[0]}", where=str(value.at), hint=error.args[1]))
+    if problems:
+        raise ConfigError(problems)
+    return result
+
+
+def _value(node: Node, option: click.Option) -> Any:
+    if option.multiple:
+        if not isinstance(node, Seq) or not all(isinstance(item, Scalar) for item in node.items):
+            example = "[--cpus=1]" if option.name == "engine_args" else "[...]"
+            raise ValueError("must be a list", f"write {option.name}: {example}")
+        return tuple(item.text for item in node.items if isinstance(item, Scalar))
+    if isinstance(node, (Map, Seq)):
+        raise ValueError("must be one value", f"write {option.name}: VALUE")
+    if option.is_flag:
+        value = scalar_value(node)
+        if not isinstance(value, bool):
+            raise ValueError("must be true or false", f"write {option.name}: true")
+        return value
+    return node.text

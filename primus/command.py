@@ -1,0 +1,69 @@
+"""One process to start, described before it is started."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from primus.errors import LaunchError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """argv, the variables added to the inherited environment, and the files written first."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[Path, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The command as one shell-quoted line; `shlex.split` gives its words back."""
+        assignments = [f"{name}={value}" for name, value in sorted(self.env.items())]
+        return shlex.join([*(["env", *assignments] if assignments else []), *self.argv])
+
+    def write(self) -> None:
+        """Write `files`, each whole or not at all; a file that is already right is left alone."""
+        for path, text in self.files.items():
+            _replace(path, text)
+
+    def exec(self) -> None:
+        """Write the files, then become argv: signals, terminal and exit status are the program's own."""
+        self.write()
+        try:
+            os.execvpe(self.argv[0], self.argv, {**os.environ, **self.env})
+        except OSError as error:
+            raise LaunchError(f"cannot start {self.argv[0]}: {error.strerror}") from error
+
+    def start(self, **options: object) -> subprocess.Popen[bytes]:
+        """Write the files, then start argv as a child; `options` are Popen's."""
+        self.write()
+        try:
+            return subprocess.Popen(self.argv, env={**os.environ, **self.env}, **options)  # type: ignore[call-overload,no-any-return]
+        except OSError as error:
+            raise LaunchError(f"cannot start {self.argv[0]}: {error.strerror}") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    try:
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            file.write(text)
+        Path(file.name).chmod(0o644 & ~_umask())
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise LaunchError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,55 @@
+"""An experiment as text: the resolved file that nodes read, and what `primus config show` prints."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from primus.experiment.substitute import escaped
+from primus.experiment.types import STAGES, Experiment, Provenance
+from primus.experiment.yaml import dump
+
+
+def resolved_yaml(experiment: Experiment) -> str:
+    """The experiment as a file of the same grammar with nothing left to resolve; secrets stay `${NAME}`."""
+    module = next(name for name, stage in STAGES.items() if stage == experiment.stage)
+    document: dict[str, Any] = {
+        "work_group": experiment.work_group,
+        "user_name": experiment.user_name,
+        "exp_name": experiment.exp_name,
+        "workspace": experiment.workspace,
+        "accelerator": experiment.accelerator,
+        "env": dict(experiment.env),
+        "modules": {module: {"framework": experiment.framework, "overrides": dict(experiment.args)}},
+    }
+    return dump(escaped(document))
+
+
+def as_json(experiment: Experiment, *, image: str, origins: bool) -> str:
+    """One JSON object; with `origins`, also dotted key -> layer, file, line, shadowed."""
+    document: dict[str, Any] = {
+        "work_group": experiment.work_group,
+        "user_name": experiment.user_name,
+        "exp_name": experiment.exp_name,
+        "workspace": experiment.workspace,
+        "framework": experiment.framework,
+        "stage": experiment.stage,
+        "accelerator": experiment.accelerator,
+        "image": image,
+        "args": experiment.args,
+        "env": experiment.env,
+    }
+    if origins:
+        document["origins"] = {key: _provenance(value) for key, value in experiment.origins.items()}
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _provenance(value: Provenance) -> dict[str, Any]:
+    return {
+        "layer": value.origin.layer,
+        "file": value.origin.file,
+        "line": value.origin.line,
+        "shadowed": [
+            {"value": shadowed, "layer": at.layer, "file": at.file, "line": at.line} for shadowed, at in value.shadowed
+        ],
+    }

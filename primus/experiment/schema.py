@@ -1,0 +1,265 @@
+"""What a backend at its pin accepts, from its arguments.json: names, types, choices; and how to say what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from primus.errors import Problem
+from primus.experiment.types import Origin, Template
+from primus.experiment.yaml import Map, Node, Scalar, Seq, plain_value, scalar_value, untyped
+
+# One idea under each backend's own name, so that a key of another backend is answered with ours.
+_SAME_IDEA: tuple[Mapping[str, str], ...] = (
+    {"megatron": "train_iters", "torchtitan": "training.steps", "maxtext": "steps", "maxdiffusion": "max_train_steps"},
+    {"megatron": "micro_batch_size", "torchtitan": "training.local_batch_size", "maxtext": "per_device_batch_size",
+     "maxdiffusion": "per_device_batch_size"},
+    {"megatron": "global_batch_size", "torchtitan": "training.global_batch_size"},
+    {"megatron": "seq_length", "torchtitan": "training.seq_len", "maxtext": "max_target_length"},
+    {"megatron": "lr", "torchtitan": "optimizer.lr", "maxtext": "learning_rate", "maxdiffusion": "learning_rate"},
+    {"megatron": "lr_warmup_iters", "torchtitan": "lr_scheduler.warmup_steps", "maxtext": "warmup_steps_fraction"},
+    {"megatron": "tensor_model_parallel_size", "torchtitan": "parallelism.tensor_parallel_degree",
+     "maxtext": "ici_tensor_parallelism"},
+    {"megatron": "pipeline_model_parallel_size", "torchtitan": "parallelism.pipeline_parallel_degree",
+     "maxtext": "ici_pipeline_parallelism"},
+    {"megatron": "expert_model_parallel_size", "torchtitan": "parallelism.expert_parallel_degree",
+     "maxtext": "ici_expert_parallelism"},
+    {"megatron": "context_parallel_size", "torchtitan": "parallelism.context_parallel_degree",
+     "maxtext": "ici_context_parallelism"},
+    {"megatron": "save_interval", "torchtitan": "checkpoint.interval", "maxtext": "checkpoint_period"},
+    {"megatron": "mock_data", "torchtitan": "training.dataset", "maxtext": "dataset_type",
+     "maxdiffusion": "dataset_type"},
+    {"megatron": "seed", "torchtitan": "debug.seed", "maxtext": "data_shuffle_seed"},
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """One argument of a backend: `type` is a union of bool, int, float, str, list[...], dict, any and null."""
+
+    name: str
+    type: str
+    default: Any
+    choices: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The arguments of one backend at its pin."""
+
+    framework: str
+    version: str
+    arguments: Mapping[str, Argument]
+    computed: frozenset[str]  # names the backend derives itself and refuses to be given
+    renamed: Mapping[str, str]  # names of upstream Primus that are not the backend's -> what to write instead
+
+
+def frameworks() -> tuple[str, ...]:
+    """The backends this package knows, by name."""
+    backends = resources.files("primus") / "backends"
+    return tuple(sorted(item.name for item in backends.iterdir() if (item / "arguments.json").is_file()))
+
+
+@cache
+def schema(framework: str) -> Schema:
+    """The framework's argument table (one of `frameworks()`)."""
+    folder = resources.files("primus") / "backends" / framework
+    table = json.loads((folder / "arguments.json").read_text(encoding="utf-8"))
+    renamed = folder / "renamed.json"
+    return Schema(
+        framework=framework,
+        version=table["version"],
+        arguments={
+            row["name"]: Argument(
+                name=row["name"], type=row["type"], default=row["default"], choices=tuple(row.get("choices", ()))
+            )
+            for row in table["arguments"]
+        },
+        computed=frozenset(table.get("computed", ())),
+        renamed=json.loads(renamed.read_text(encoding="utf-8")) if renamed.is_file() else {},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Typed:
+    """Arguments with the backend's types, what was let through, and what is wrong with the rest."""
+
+    args: dict[str, Any]
+    unknown: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+def typed(node: Map, table: Schema, *, allow: frozenset[str] = frozenset(), flags: tuple[str, ...] = ()) -> Typed:
+    """`node` (the arguments, nested) with each value as the type its argument has.
+
+    `allow` names keys to let through unchecked; `flags` are the launcher's own, to recognise a misspelt one.
+    """
+    problems: list[Problem] = []
+    unknown: list[str] = []
+    sections = {name[:dot] for name in table.arguments for dot in range(len(name)) if name[dot] == "."}
+
+    def walk(part: Map, prefix: str) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key, value in part.items.items():
+            dotted = f"{prefix}{key}"
+            at = part.keys[key]
+            if argument := table.arguments.get(dotted):
+                try:
+                    result[key] = coerce(value, argument)
+                except ValueError as error:
+                    hint = str(error.args[1]) if len(error.args) > 1 else ""
+                    problems.append(Problem(message=f"{dotted}: {error.args[0]}", where=str(value.at), hint=hint))
+            elif dotted in sections and isinstance(value, Map):
+                result[key] = walk(value, f"{dotted}.")
+            elif dotted in sections:
+                if not (isinstance(value, Scalar) and scalar_value(value) is None):
+                    problems.append(
+                        Problem(message=f"{dotted}: is a section of keys, not a value", where=str(value.at))
+                    )
+            elif dotted in allow:
+                unknown.append(dotted)
+                result[key] = untyped(value)
+            else:
+                problems.append(_unknown(dotted, at, table, flags, value))
+        return result
+
+    args = walk(node, "")
+    return Typed(args=args, unknown=tuple(unknown), problems=tuple(problems))
+
+
+def coerce(node: Node, argument: Argument) -> Any:
+    """The node's value as the argument's type. Raises ValueError(message, hint) if it does not fit."""
+    kinds = argument.type.split(" | ")
+    if isinstance(node, Scalar) and node.plain and plain_value(node.text) is None:
+        if "null" in kinds or "any" in kinds or argument.default is None:
+            return None
+        if node.text == "" and "str" in kinds:
+            return ""  # `key:` and KEY= for a string that cannot be null
+        raise ValueError(f"must be {argument.type}, not null", _quote_hint(node, kinds))
+    for kind in kinds:
+        value = _as(node, kind)
+        if value is not _NO:
+            return _chosen(value, argument, node)
+    raise ValueError(f"must be {argument.type}, not {_shown(node)}", _list_hint(node, kinds))
+
+
+_NO = object()
+
+
+def _as(node: Node, kind: str) -> Any:
+    if kind == "any":
+        return untyped(node)
+    if kind == "dict":
+        return untyped(node) if isinstance(node, Map) else _NO
+    if kind.startswith("list"):
+        if not isinstance(node, Seq):
+            return _NO
+        inner = kind[5:-1] or "any"
+        items = [_as(item, inner) for item in node.items]
+        return _NO if any(item is _NO for item in items) else items
+    return _SCALARS[kind](node) if isinstance(node, Scalar) and kind in _SCALARS else _NO
+
+
+def _bool(node: Scalar) -> Any:
+    value = plain_value(node.text)  # quoted too: "false" for a boolean can only mean false
+    return value if isinstance(value, bool) else _NO
+
+
+def _int(node: Scalar) -> Any:
+    value = plain_value(node.text)
+    return value if isinstance(value, int) and not isinstance(value, bool) else _NO
+
+
+def _float(node: Scalar) -> Any:
+    value = plain_value(node.text)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else _NO
+
+
+_SCALARS: Mapping[str, Callable[[Scalar], Any]] = {
+    "bool": _bool,
+    "int": _int,
+    "float": _float,
+    "str": lambda node: node.text,
+}
+
+
+def _chosen(value: Any, argument: Argument, node: Node) -> Any:
+    if not argument.choices or isinstance(value, (list, Template)) or value in argument.choices:
+        return value
+    near = difflib.get_close_matches(str(value), [str(choice) for choice in argument.choices], 1)
+    listed = ", ".join(str(choice) for choice in argument.choices[:20])
+    more = f" and {len(argument.choices) - 20} more" if len(argument.choices) > 20 else ""
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"{_shown(node)} is not a choice", f"{hint}choices: {listed}{more}")
+
+
+def _shown(node: Node) -> str:
+    if isinstance(node, Scalar):
+        value = scalar_value(node)
+        name = {bool: "bool", int: "int", float: "float", str: "str"}.get(type(value), "str")
+        return f"{node.text!r} ({name})"
+    return "a list" if isinstance(node, Seq) else "a mapping"
+
+
+def _quote_hint(node: Scalar, kinds: list[str]) -> str:
+    return (
+        f'write "{node.text}" in quotes for the text'
+        if "str" in kinds and node.text
+        else "leave the key out for its default"
+    )
+
+
+def _list_hint(node: Node, kinds: list[str]) -> str:
+    if isinstance(node, Scalar) and any(kind.startswith("list") for kind in kinds):
+        return f"write a list: [{node.text}]"
+    return ""
+
+
+def _unknown(dotted: str, at: Origin, table: Schema, flags: tuple[str, ...], value: Node) -> Problem:
+    if dotted in table.computed:
+        return Problem(message=f"{dotted}: is computed by {table.framework} and cannot be set", where=str(at))
+    return Problem(
+        message=f"{dotted}: unknown to {table.framework} {table.version}",
+        where=str(at),
+        hint=suggestion(dotted, table, flags=flags)
+        or f"see what it accepts: primus config explain FILE KEY; or --allow-unknown {dotted}",
+    )
+
+
+def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = ()) -> str:
+    """What the user may have meant by a key the table does not have, or "" if nothing is near."""
+    if dotted in table.renamed:
+        return table.renamed[dotted]
+    own = _same_idea(dotted, table)
+    if own:
+        return f"{table.framework} calls it {own}"
+    if dotted.replace("-", "_") in table.arguments:
+        return f"did you mean {dotted.replace('-', '_')!r}?"
+    flag = difflib.get_close_matches(re.sub("_", "-", dotted), flags, 1, 0.8)
+    near = difflib.get_close_matches(dotted, table.arguments, 1, 0.75)
+    last = dotted.rsplit(".", 1)[-1]
+    same_end = [name for name in table.arguments if name.rsplit(".", 1)[-1] == last and "." in name]
+    if near or same_end:
+        return f"did you mean {(same_end or near)[0]!r}?"
+    if flag:
+        return f"did you mean the option --{flag[0]}?"
+    for other in frameworks():
+        if other != table.framework and dotted in schema(other).arguments:
+            return f"{dotted} is an argument of {other}, not of {table.framework}"
+    endings = {name.rsplit(".", 1)[-1]: name for name in table.arguments}
+    near = difflib.get_close_matches(last, endings, 1, 0.75)
+    return f"did you mean {endings[near[0]]!r}?" if near else ""
+
+
+def _same_idea(dotted: str, table: Schema) -> str:
+    for names in _SAME_IDEA:
+        ours = names.get(table.framework, "")
+        if ours in table.arguments and dotted != ours and dotted in names.values():
+            return ours
+    return ""

@@ -1,0 +1,100 @@
+"""Files on top of files: `extends`, deep merge, and the record of what each layer replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from primus.errors import ConfigError
+from primus.experiment.substitute import expand
+from primus.experiment.types import COMMAND_LINE, Origin
+from primus.experiment.yaml import Map, Node, Scalar, Seq, read, shown_path
+
+Key = tuple[str, ...]
+Shadowed = dict[Key, list[Node]]  # what was said before at a key, the lowest layer first
+
+EMPTY = Map(items={}, keys={}, at=Origin(layer="", file="", line=0))
+
+
+def load(
+    path: Path, *, layer: str, root: Path, environ: Mapping[str, str], shadowed: Shadowed, chain: tuple[Path, ...] = ()
+) -> Map:
+    """The file on top of what it extends, with variables replaced. `root` is the directory no path may leave."""
+    real = path.resolve()
+    if real in chain:
+        cycle = " -> ".join(shown_path(file) for file in (*chain[chain.index(real) :], real))
+        raise ConfigError(f"extends makes a cycle: {cycle}", where=shown_path(path))
+    own = expand(read(real, layer), environ)
+    assert isinstance(own, Map)
+    result = EMPTY
+    for name, at in _extends(own):
+        parent = _inside(real.parent / name, root, at, (*chain, real))
+        result = merge(
+            result,
+            load(parent, layer=layer, root=root, environ=environ, shadowed=shadowed, chain=(*chain, real)),
+            shadowed,
+        )
+    items = {key: value for key, value in own.items.items() if key != "extends"}
+    return merge(result, Map(items=items, keys=own.keys, at=own.at), shadowed)
+
+
+def _extends(node: Map) -> list[tuple[str, Origin]]:
+    value = node.items.get("extends")
+    if value is None:
+        return []
+    items = value.items if isinstance(value, Seq) else (value,)
+    names = []
+    for item in items:
+        if not isinstance(item, Scalar) or not item.text:
+            raise ConfigError("extends takes a file name or a list of file names", where=str(value.at))
+        names.append((item.text, item.at))
+    return names
+
+
+def _inside(path: Path, root: Path, at: Origin, chain: tuple[Path, ...]) -> Path:
+    real = path.resolve()
+    shown = " -> ".join(shown_path(file) for file in chain)
+    if not real.is_relative_to(root.resolve()):
+        raise ConfigError(
+            f"extends leaves {shown_path(root)}: {shown} -> {real}",
+            where=str(at),
+            hint="extend files of the same tree; an empty primus.yaml marks the root of a tree of configurations",
+        )
+    if not real.is_file():
+        raise ConfigError(f"extends a file that does not exist: {shown} -> {shown_path(real)}", where=str(at))
+    return real
+
+
+def merge(base: Map, top: Map, shadowed: Shadowed, at: Key = ()) -> Map:
+    """`top` over `base`: mappings merge, everything else replaces, and what was replaced goes to `shadowed`."""
+    items, keys = dict(base.items), dict(base.keys)
+    for key, value in top.items.items():
+        below, here = items.get(key), (*at, key)
+        if isinstance(below, Map) and isinstance(value, Map):
+            value = merge(below, value, shadowed, here)
+        elif below is not None:
+            for path, leaf in leaves(below, here):
+                shadowed.setdefault(path, []).append(leaf)
+        items[key], keys[key] = value, top.keys[key]
+    return Map(items=items, keys=keys, at=top.at if top.items else base.at)
+
+
+def leaves(node: Node, at: Key = ()) -> list[tuple[Key, Node]]:
+    """Every scalar and list below the node, with its key."""
+    if not isinstance(node, Map) or not node.items:
+        return [(at, node)]
+    return [leaf for key, value in node.items.items() for leaf in leaves(value, (*at, key))]
+
+
+def nest(dotted: str, value: Node, at: Origin) -> Map:
+    """{a: {b: value}} for "a.b"."""
+    node: Node = value
+    for part in reversed(dotted.split(".")):
+        node = Map(items={part: node}, keys={part: at}, at=at)
+    assert isinstance(node, Map)
+    return node
+
+
+def command_line(number: int) -> Origin:
+    """The origin of the number-th override (from 1)."""
+    return Origin(layer=COMMAND_LINE, file=COMMAND_LINE, line=number)

@@ -1,0 +1,1 @@
+"""Images: their names, what they say about themselves, and building them."""

@@ -1,0 +1,81 @@
+"""The container engine's client: is it there, does it answer, does it have the image."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+
+from primus.errors import ImageError, LaunchError
+from primus.image.manifest import Manifest, from_labels
+
+
+class Client:
+    """docker or podman, by its command line."""
+
+    def __init__(self, engine: str) -> None:
+        self.engine = engine
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run((self.engine, *words), capture_output=True, text=True, check=False)
+
+    def check(self) -> None:
+        """Raise LaunchError unless the engine answers, each cause with its own remedy."""
+        if shutil.which(self.engine) is None:
+            other = "podman" if self.engine == "docker" else "docker"
+            hint = (
+                f"--engine {other} is installed here"
+                if shutil.which(other)
+                else "install Docker or podman, or use --launcher direct inside the image"
+            )
+            raise LaunchError(f"{self.engine} is not installed", hint=hint)
+        if self.engine == "podman":
+            done = self._run("version", "--format", "{{.Client.Version}}")
+        else:
+            # `docker info` exits 0 without an engine; asking for the server's version does not.
+            done = self._run("version", "--format", "{{.Server.Version}}")
+        if done.returncode == 0:
+            return
+        said = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
+        if "permission denied" in done.stderr.lower():
+            raise LaunchError(
+                f"no permission on {self.engine}'s socket ({said})",
+                hint="join its group: sudo usermod -aG docker $USER, then log in again; or use podman: --engine podman",
+            )
+        where = os.environ.get("DOCKER_HOST") or os.environ.get("DOCKER_CONTEXT") or "the default context"
+        raise LaunchError(
+            f"no {self.engine} engine answers ({said})",
+            hint=f"start it (sudo systemctl start {self.engine}), or point the client elsewhere; it asked {where}",
+        )
+
+    def manifest(self, image: str) -> Manifest | None:
+        """What the local image says about itself; None if it is not here. Raises ImageError if it is not ours."""
+        done = self._run("image", "inspect", image)
+        if done.returncode != 0:
+            return None
+        labels = json.loads(done.stdout)[0].get("Config", {}).get("Labels") or {}
+        found = from_labels(labels)
+        if found is None:
+            raise ImageError(
+                f"{image} is not a Primus image: it has no label io.primus.framework",
+                hint="build one with: docker buildx bake FRAMEWORK, and leave --image out",
+            )
+        return found
+
+    def ensure(self, image: str, *, pull: str) -> Manifest:
+        """The image's manifest, fetched first if the policy (missing, always, never) says so. Raises ImageError."""
+        found = None if pull == "always" else self.manifest(image)
+        if found is not None:
+            return found
+        framework = image.rsplit("/", 1)[-1].split(":", 1)[0].removeprefix("primus-")
+        build = f"build it: docker buildx bake {framework}; or name another with --image"
+        if pull == "never":
+            raise ImageError(f"{image} is not on this machine, and nothing may be pulled", hint=build)
+        done = subprocess.run((self.engine, "pull", image), check=False, stdout=2)  # progress is talk: to stderr
+        if done.returncode != 0:
+            raise ImageError(f"{image} is not on this machine and cannot be pulled", hint=build)
+        found = self.manifest(image)
+        if found is None:
+            raise ImageError(f"{image} was pulled but is not there", hint=build)
+        return found

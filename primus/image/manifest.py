@@ -1,0 +1,68 @@
+"""What an image says about itself: its labels from outside, /etc/primus/image.json from inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from primus.errors import ImageError
+
+IN_IMAGE = Path("/etc/primus/image.json")
+_LABEL = "io.primus."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The part of an image's manifest that decides whether an experiment may run in it."""
+
+    framework: str
+    accelerator: str
+    gfx: tuple[str, ...] = ()  # empty: any
+
+
+def from_labels(labels: Mapping[str, str]) -> Manifest | None:
+    """The manifest in an image's labels; None if the image is not one of ours."""
+    if f"{_LABEL}framework" not in labels:
+        return None
+    return Manifest(
+        framework=labels[f"{_LABEL}framework"],
+        accelerator=labels.get(f"{_LABEL}accelerator", ""),
+        gfx=tuple(name for name in labels.get(f"{_LABEL}gfx", "").replace(";", ",").split(",") if name),
+    )
+
+
+def inside(path: Path = IN_IMAGE) -> Manifest | None:
+    """The manifest of the image this process runs in; None outside of our images."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ImageError(
+            f"{path} cannot be read: {error}", hint="the image is damaged; pull or build it again"
+        ) from error
+    return Manifest(
+        framework=document["framework"], accelerator=document["accelerator"], gfx=tuple(document.get("gfx", ()))
+    )
+
+
+def check(manifest: Manifest, *, framework: str, accelerator: str, gfx: str, image: str) -> None:
+    """Raise ImageError if the experiment cannot run in the image."""
+    if manifest.framework != framework:
+        raise ImageError(
+            f"{image} is for {manifest.framework}, the experiment for {framework}",
+            hint=f"use the image of {framework}: leave --image out, or build it with: docker buildx bake {framework}",
+        )
+    if manifest.accelerator != accelerator:
+        raise ImageError(
+            f"{image} is for accelerator {manifest.accelerator}, the experiment for {accelerator}",
+            hint=f"pass --accelerator {manifest.accelerator} if the experiment can run on it, "
+            f"or use the {accelerator} image",
+        )
+    if gfx and manifest.gfx and gfx not in manifest.gfx:
+        raise ImageError(
+            f"{image} is built for {', '.join(manifest.gfx)}; this machine's GPUs are {gfx}",
+            hint="build the image for this GPU, or run on one it was built for",
+        )

@@ -1,0 +1,229 @@
+"""One container on this machine, which runs the direct launcher and never outlives the process that started it."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from primus.command import Command
+from primus.errors import ConfigError, LaunchError
+from primus.experiment.render import resolved_yaml
+from primus.image import engine as engines
+from primus.image import manifest
+from primus.job import Job, Mount
+from primus.launchers import direct
+from primus.launchers.environment import forwarded, secret
+from primus.launchers.supervise import supervise
+from primus.node import gfx_targets
+
+# Seconds between TERM and KILL; less than Slurm's default KillWait of 30, so that the container ends before its job.
+GRACE = 20
+PACKAGE_IN_IMAGE = Path("/opt/primus/primus")
+_DEVICES = (Path("/dev/kfd"), Path("/dev/dri"))
+
+
+class Host(NamedTuple):
+    """What the container needs to know of this machine; looked up here, on the node that has it."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]  # of /dev/kfd and the render nodes, as numbers: names differ between host and image
+    infiniband: bool
+    rootless: bool  # podman without root: users and groups are mapped
+
+    @classmethod
+    def look(cls, engine: str, devices: Path = Path("/dev")) -> Host:
+        nodes = (devices / "kfd", *(devices / "dri").glob("render*"))
+        groups = {node.stat().st_gid for node in nodes if node.exists() and stat.S_ISCHR(node.stat().st_mode)}
+        return cls(
+            uid=os.getuid(),
+            gid=os.getgid(),
+            groups=tuple(sorted(groups)),
+            infiniband=(devices / "infiniband").is_dir(),
+            rootless=engine == "podman" and os.getuid() != 0,
+        )
+
+
+def command(job: Job, host: Host, environ: Mapping[str, str], name: str) -> Command:
+    """docker|podman run IMAGE primus run --launcher direct --config RUN/experiment.yaml"""
+    options: list[tuple[str, ...]] = [
+        ("--rm",),
+        ("--interactive",),  # the lifeline is the container's standard input
+        ("--init",),
+        (f"--name={name}",),
+        (f"--label=io.primus.run={job.run_dir}",),
+        (f"--stop-timeout={GRACE}",),
+        ("--pull=never",),  # fetched before, by us, with progress and an error of its own
+        ("--network=host",),
+        ("--ipc=host",),  # /dev/shm of the host: the default 64 MB is too small for RCCL and data loaders
+        *_user(host),
+        (f"--workdir={job.run_dir}",),
+        *_accelerator(job, host),
+        *(
+            (f"--mount={_bind(mount)}",)
+            for mount in (Mount(source=job.run_dir, target=job.run_dir), *_mounts(job, environ))
+        ),
+        *((f"--env={variable}",) for variable in forwarded(environ, job.env_names) if not secret(variable)),
+        ("--entrypoint=python",),
+    ]
+    given = {re.split("[= ]", argument, maxsplit=1)[0] for argument in job.engine_args}
+    if given & {"--network", "--net"}:
+        given |= {"--network", "--net"}
+    if "--shm-size" in given:
+        given.add("--ipc")  # podman refuses both, docker ignores one
+    defaults = [option for option in options if option[0].split("=", 1)[0] not in given]
+    return Command(
+        argv=(
+            *(job.engine, "run"),
+            *(word for option in defaults for word in option),
+            *job.engine_args,
+            job.image,
+            *("-m", "primus.launchers.lifeline", str(GRACE)),
+            *inner_argv(job),
+        ),
+        files={job.run_dir / "experiment.yaml": resolved_yaml(job.experiment)},
+    )
+
+
+def inner_argv(job: Job) -> tuple[str, ...]:
+    """What runs inside: the same experiment, resolved, by the direct launcher."""
+    counts = [
+        f"--{name}={value}" for name, value in (("nodes", job.nodes), ("gpus-per-node", job.gpus_per_node)) if value
+    ]
+    unknown = [f"--allow-unknown={key}" for key in job.experiment.unknown]
+    return (
+        *("primus", "run", "--launcher=direct"),
+        f"--config={job.run_dir / 'experiment.yaml'}",
+        f"--run-dir={job.run_dir}",
+        *counts,
+        *unknown,
+    )
+
+
+def dry_run(job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
+    inside = {name: environ[name] for name in forwarded(environ, job.env_names) if name in environ}
+    inner = direct.command(job, direct.node(job, environ), inside)
+    return [
+        (f"on this machine ({job.engine})", command(job, Host.look(job.engine), environ, container_name(job))),
+        ("in the container", Command(argv=inner_argv(job))),
+        ("which becomes", inner),
+    ]
+
+
+def launch(job: Job) -> int:
+    """Check engine, image and devices, then run the container to its end. Returns the training's exit code."""
+    environ = dict(os.environ)
+    _check_devices(job)
+    client = engines.Client(job.engine)
+    client.check()
+    found = client.ensure(job.image, pull=job.pull)
+    targets = gfx_targets()
+    manifest.check(
+        found,
+        framework=job.experiment.framework,
+        accelerator=job.experiment.accelerator,
+        gfx=targets[0] if targets and job.experiment.accelerator == "rocm" else "",
+        image=job.image,
+    )
+    made = command(job, Host.look(job.engine), environ, container_name(job))
+    _make_run_dir(job.run_dir)
+    passed = forwarded(environ, job.env_names)
+    secrets = {name: environ[name] for name in passed if secret(name) and name in environ}
+    name = next(word.split("=", 1)[1] for word in made.argv if word.startswith("--name="))
+    return supervise(made, engine=job.engine, name=name, secrets=secrets, grace=GRACE)
+
+
+def container_name(job: Job) -> str:
+    """Unique on the machine, and telling: two users, or one user twice, run the same experiment at once."""
+    words = re.sub(r"[^a-zA-Z0-9_.-]+", "-", f"{job.experiment.user_name}-{job.experiment.exp_name}").strip("-.")
+    return f"primus-{words}-{uuid.uuid4().hex[:8]}"
+
+
+def _user(host: Host) -> list[tuple[str, ...]]:
+    """Files belong to the user who typed the command. Rootless podman maps that user to root unless told to keep it."""
+    return [("--userns=keep-id",)] if host.rootless else [(f"--user={host.uid}:{host.gid}",)]
+
+
+def _accelerator(job: Job, host: Host) -> list[tuple[str, ...]]:
+    if job.experiment.accelerator != "rocm":
+        return []
+    groups = ("--group-add=keep-groups",) if host.rootless else tuple(f"--group-add={group}" for group in host.groups)
+    return [
+        *((f"--device={device}",) for device in _DEVICES),
+        *((group,) for group in groups),
+        *([("--device=/dev/infiniband",)] if host.infiniband else []),
+        # RDMA registers memory without bound; RCCL and the loaders open many files.
+        ("--ulimit=memlock=-1",),
+        ("--ulimit=nofile=1048576:1048576",),
+    ]
+
+
+def _mounts(job: Job, environ: Mapping[str, str]) -> tuple[Mount, ...]:
+    mounts = list(job.mounts)
+    if job.dev is not None:
+        mounts.append(Mount(source=job.dev, target=PACKAGE_IN_IMAGE, read_only=True))
+    for name in forwarded(environ, job.env_names):
+        value = environ.get(name, "")
+        if not value.startswith("/") or secret(name) or ":" in value:
+            continue
+        path = Path(value)
+        if any(path.is_relative_to(mount.target) for mount in (*mounts, Mount(source=job.run_dir, target=job.run_dir))):
+            continue
+        if not path.exists():
+            raise ConfigError(
+                f"{name}={value}: there is no such path here, so the container cannot have it",
+                hint=f"create it, put it below the run directory {job.run_dir}, or unset {name}",
+            )
+        mounts.append(Mount(source=path, target=path))
+    return tuple(mounts)
+
+
+def _bind(mount: Mount) -> str:
+    """The value of --mount, a line of CSV: unlike --volume it takes any path, and creates none as root."""
+    fields = [
+        "type=bind",
+        f"source={mount.source}",
+        f"target={mount.target}",
+        *(["readonly"] if mount.read_only else []),
+    ]
+    quoted = ('"' + field.replace('"', '""') + '"' if re.search('[,"]', field) else field for field in fields)
+    return ",".join(quoted)
+
+
+def _check_devices(job: Job) -> None:
+    if job.experiment.accelerator != "rocm":
+        return
+    missing = [str(device) for device in _DEVICES if not device.exists()]
+    if missing:
+        raise LaunchError(
+            f"this machine has no {' and no '.join(missing)}: it shows no AMD GPU",
+            hint="install the amdgpu driver, or pass --accelerator cpu for an experiment that can run on the CPU",
+        )
+    if job.engine == "podman" and os.getuid() != 0 and not os.access("/dev/kfd", os.R_OK | os.W_OK):
+        group = Path("/dev/kfd").stat().st_gid
+        raise LaunchError(
+            f"no permission on /dev/kfd (group {group})", hint=f"join the group: sudo usermod -aG {group} $USER"
+        )
+
+
+def _make_run_dir(path: Path) -> None:
+    """As the user, before the engine could create it as root."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(
+            f"cannot create {path}: {error.strerror}", hint="set workspace or --run-dir to where you may write"
+        ) from error
+
+
+def running(engine: str, run_dir: Path) -> list[str]:
+    """Names of the containers that run this run directory now."""
+    filters = ("--filter", f"label=io.primus.run={run_dir}", "--format", "{{.Names}}")
+    done = subprocess.run((engine, "ps", *filters), capture_output=True, text=True, check=False)
+    return done.stdout.split()

@@ -1,0 +1,89 @@
+"""The training process itself, on this machine: inside the image, or in any Python that has the backend."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from primus.command import Command
+from primus.errors import LaunchError
+from primus.experiment.render import resolved_yaml
+from primus.image import manifest
+from primus.job import Job
+from primus.launchers.environment import filled, process_env
+from primus.node import Node, gfx_targets
+
+
+def node(job: Job, environ: Mapping[str, str]) -> Node:
+    """This machine's place in the job."""
+    return Node.detect(accelerator=job.experiment.accelerator, nodes=job.nodes, gpus=job.gpus_per_node, environ=environ)
+
+
+def command(job: Job, node: Node, environ: Mapping[str, str]) -> Command:
+    """The backend's own command, with the environment and the files it needs."""
+    adapter = import_module(f"primus.backends.{job.experiment.framework}.adapter")
+    inner: Command = adapter.command(job.experiment, node, job.run_dir)
+    return replace(
+        inner,
+        env=process_env(inner.env, job.experiment.env, environ),
+        files={job.run_dir / "experiment.yaml": resolved_yaml(job.experiment), **inner.files},
+    )
+
+
+def dry_run(job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
+    return [("on this machine", command(job, node(job, environ), environ))]
+
+
+def launch(job: Job) -> int:
+    """Check that this machine can run the job, then become it. Returns only by raising."""
+    adapter = import_module(f"primus.backends.{job.experiment.framework}.adapter")
+    place = node(job, os.environ)
+    _check_image(job, place)
+    _check_devices(job)
+    if find_spec(adapter.MODULE) is None:
+        raise LaunchError(
+            f"{adapter.MODULE} is not installed in {sys.executable}",
+            hint="the direct launcher runs where the backend is: inside its image (leave --launcher out), "
+            "or in a Python environment that has it",
+        )
+    made = command(job, place, os.environ)
+    argv = (sys.executable, *made.argv[1:])
+    replace(made, argv=argv, env=filled(made.env, os.environ)).exec()
+    raise AssertionError("exec returned")
+
+
+def _check_image(job: Job, place: Node) -> None:
+    here = manifest.inside()
+    if here is not None:
+        manifest.check(
+            here,
+            framework=job.experiment.framework,
+            accelerator=job.experiment.accelerator,
+            gfx=place.gfx,
+            image="this image",
+        )
+
+
+def _check_devices(job: Job, kfd: Path = Path("/dev/kfd")) -> None:
+    if job.experiment.accelerator != "rocm":
+        return
+    if not kfd.exists():
+        raise LaunchError(
+            f"there is no {kfd}: this machine shows no AMD GPU",
+            hint="pass --accelerator cpu for an experiment that can run on the CPU; "
+            "a container must be given /dev/kfd and /dev/dri",
+        )
+    if not os.access(kfd, os.R_OK | os.W_OK):
+        group = kfd.stat().st_gid
+        raise LaunchError(
+            f"no permission on {kfd} (group {group})",
+            hint=f"join the group: sudo usermod -aG {group} $USER, then log in again; "
+            f"a container needs --group-add {group}",
+        )
+    if not gfx_targets():
+        raise LaunchError("the driver shows no GPU", hint="see what rocminfo says; the container may lack /dev/dri")

@@ -1,0 +1,95 @@
+"""This machine's place in the job, and what it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from primus.errors import ConfigError
+
+# MASTER_PORT when nobody says otherwise; below Linux's default ephemeral range (32768-60999).
+DEFAULT_PORT = 29500
+
+_TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """This machine inside the job: its rank among `nodes`, its GPUs (or CPU processes) and their architecture."""
+
+    rank: int = 0
+    nodes: int = 1
+    gpus: int = 1
+    master_addr: str = "127.0.0.1"
+    master_port: int = DEFAULT_PORT
+    gfx: str = ""
+
+    @classmethod
+    def detect(
+        cls,
+        *,
+        accelerator: str,
+        nodes: int | None,
+        gpus: int | None,
+        environ: Mapping[str, str],
+        topology: Path = _TOPOLOGY,
+    ) -> Node:
+        """The node as flags, NNODES/NODE_RANK/MASTER_ADDR/MASTER_PORT/GPUS_PER_NODE and sysfs describe it.
+
+        A flag beats the environment. Without a count, a rocm node has the GPUs that sysfs and the
+        *_VISIBLE_DEVICES variables show (8 where there are none, as on the laptop of a dry run), a cpu
+        node one process. Raises ConfigError for a number that is none or does not fit.
+        """
+        found = gfx_targets(topology) if accelerator == "rocm" else ()
+        visible = _visible(found, environ)
+        count = gpus or _number(environ, "GPUS_PER_NODE") or len(visible) or (8 if accelerator == "rocm" else 1)
+        total = nodes or _number(environ, "NNODES") or 1
+        rank = _number(environ, "NODE_RANK") or 0
+        if rank >= total:
+            raise ConfigError(
+                f"NODE_RANK is {rank} but the job has {total} node(s)", hint="ranks count from 0; set NNODES or --nodes"
+            )
+        if total > 1 and not environ.get("MASTER_ADDR"):
+            raise ConfigError(
+                f"{total} nodes need MASTER_ADDR", hint="set it to the first node's name or address on every node"
+            )
+        return cls(
+            rank=rank,
+            nodes=total,
+            gpus=count,
+            master_addr=environ.get("MASTER_ADDR") or cls.master_addr,
+            master_port=_number(environ, "MASTER_PORT") or DEFAULT_PORT,
+            gfx=found[0] if found else "",
+        )
+
+
+def gfx_targets(topology: Path = _TOPOLOGY) -> tuple[str, ...]:
+    """The architecture of each GPU of this machine, e.g. ("gfx942",) * 8, in KFD's order.
+
+    From KFD's topology in sysfs: `gfx_target_version` is major * 10000 + minor * 100 + stepping,
+    and the name writes minor and stepping in hexadecimal (90402 -> gfx942, 90010 -> gfx90a); 0 is a CPU.
+    """
+    versions = []
+    for properties in sorted(topology.glob("*/properties"), key=lambda path: int(path.parent.name)):
+        match = re.search(r"^gfx_target_version (\d+)$", properties.read_text(encoding="ascii"), re.MULTILINE)
+        if match and int(match[1]):
+            versions.append(int(match[1]))
+    return tuple(f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" for version in versions)
+
+
+def _visible(found: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...]:
+    for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        if listed := environ.get(name):
+            return found[: len(listed.split(","))]
+    return found
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise ConfigError(f"{name} is {text!r}, which is no number")
+    return int(text)
