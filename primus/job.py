@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from primus.errors import ConfigError
+from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
 
 
@@ -51,7 +52,6 @@ class Job:
     engine_args: tuple[str, ...] = ()
     pull: str = "missing"
     dev: Path | None = None  # a checkout's primus/ to mount over the image's
-    notes: tuple[str, ...] = field(default=())  # what a user should know before it starts
 
 
 def with_env(experiment: Experiment, names: tuple[str, ...], *, offline: bool) -> Experiment:
@@ -65,18 +65,18 @@ def with_env(experiment: Experiment, names: tuple[str, ...], *, offline: bool) -
 
 
 def with_inputs(
-    experiment: Experiment, mounts: tuple[Mount, ...]
-) -> tuple[Experiment, tuple[Mount, ...], tuple[str, ...]]:
-    """The experiment with its existing input paths made absolute, the mounts they need, and notes on missing ones.
+    experiment: Experiment, mounts: tuple[Mount, ...], *, offline: bool, environ: Mapping[str, str]
+) -> tuple[Experiment, tuple[Mount, ...], tuple[Problem, ...]]:
+    """The experiment with its existing input paths made absolute, the mounts they need, and what is missing.
 
-    A backend's input arguments may hold a path or a name on a hub: only what exists here, or is written as a path
-    (/..., ./..., ../...), is taken for one.
+    A backend's input arguments hold a path or a name on a hub: what exists here, or is written as a path (/..., ./...,
+    ../...), is a path. Offline, a name on a hub must be in the Hugging Face cache.
     """
-    inputs: tuple[str, ...] = import_module(f"primus.backends.{experiment.framework}.adapter").INPUTS
+    adapter = import_module(f"primus.backends.{experiment.framework}.adapter")
     args: dict[str, Any] = _copy(experiment.args)
     found: list[Mount] = []
-    notes: list[str] = []
-    for dotted in inputs:
+    missing: list[Problem] = []
+    for dotted in adapter.inputs(experiment):
         *sections, key = dotted.split(".")
         place: Any = args
         for section in sections:
@@ -85,16 +85,38 @@ def with_inputs(
         if not isinstance(value, str) or isinstance(value, Template) or not value:
             continue
         path = Path(value).expanduser().absolute()
+        where = str(experiment.origins[dotted].origin) if dotted in experiment.origins else ""
         if path.exists():
             place[key] = str(path)
             if not any(path.is_relative_to(mount.target) for mount in (*mounts, *found)):
                 found.append(Mount(source=path, target=path, read_only=True))
-        elif value.startswith(("/", "./", "../")) and not any(
-            Path(value).is_relative_to(mount.target) for mount in mounts
-        ):
-            where = experiment.origins[dotted].origin if dotted in experiment.origins else ""
-            notes.append(f"{where}: {dotted}: {path} does not exist on this machine")
-    return replace(experiment, args=args), (*mounts, *found), tuple(notes)
+        elif value.startswith(("/", "./", "../")):
+            if not any(Path(value).is_relative_to(mount.target) for mount in mounts):
+                message = f"{dotted}: {path} does not exist on this machine"
+                missing.append(
+                    Problem(
+                        message=message,
+                        where=where,
+                        hint="--mount SRC:DST shows the container a path under another name",
+                    )
+                )
+        elif offline and _HUB_NAME.fullmatch(value) and not _cached(value, environ):
+            message = f"{dotted}: {value} is on the Hugging Face hub and not in this machine's cache"
+            hint = "fetch it where there is a network (hf download), or give a directory that holds it"
+            missing.append(Problem(message=message, where=where, hint=hint))
+    return replace(experiment, args=args), (*mounts, *found), tuple(missing)
+
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def _cached(name: str, environ: Mapping[str, str]) -> bool:
+    """Whether the hub's cache holds a snapshot: https://huggingface.co/docs/huggingface_hub/guides/manage-cache"""
+    home = Path(
+        environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    ).expanduser()
+    hub = Path(environ.get("HF_HUB_CACHE") or home / "hub")
+    return any(hub.glob(f"*s--{name.replace('/', '--')}/snapshots/*"))
 
 
 def _copy(value: Any) -> Any:

@@ -120,13 +120,11 @@ def run(
     engine = engine or default_engine()
     given = tuple(Mount.parse(text) for text in mounts)
     experiment = with_env(experiment, names, offline=offline)
-    experiment, all_mounts, missing = with_inputs(experiment, given)
+    experiment, all_mounts, missing = with_inputs(experiment, given, offline=offline, environ=os.environ)
     if missing and not dry_run:
-        raise ConfigError(
-            "\n".join(missing), hint="give an existing path, or --mount SRC:DST for one inside the container"
-        )
-    for text in missing:
-        note(text)
+        raise ConfigError(missing)
+    for problem in missing:
+        note(str(problem))
     directory = (run_dir.expanduser() if run_dir else experiment.run_dir).absolute()
     job = Job(
         experiment=replace(experiment, workspace=str(Path(experiment.workspace).expanduser().absolute())),

@@ -108,7 +108,7 @@ def load_experiment(
     result = schema.typed(merged, table, allow=frozenset(allow_unknown), flags=flags)
     problems += result.problems
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(sorted(problems, key=_place))
     return Experiment(
         **text,
         framework=framework,
@@ -251,6 +251,11 @@ def _unknown_name(key: str, value: str, known: Sequence[str], at: Origin) -> Pro
     near = difflib.get_close_matches(value, known, 1, 0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return Problem(message=f"{key}: there is no {value!r}", where=str(at), hint=f"{hint}there are: {', '.join(known)}")
+
+
+def _place(problem: Problem) -> list[str]:
+    """Sorts problems by file, then by line and column as numbers."""
+    return [part.zfill(9) if part.isdigit() else part for part in problem.where.split(":")]
 
 
 def _near_file(path: Path) -> str:

@@ -109,7 +109,12 @@ def typed(node: Map, table: Schema, *, allow: frozenset[str] = frozenset(), flag
         for key, value in part.items.items():
             dotted = f"{prefix}{key}"
             at = part.keys[key]
-            if argument := table.arguments.get(dotted):
+            if "." in key:
+                nested = ": {".join(key.split(".")) + ": ..." + "}" * key.count(".")
+                problems.append(
+                    Problem(message=f"{dotted}: unknown key", where=str(at), hint=f"in a file, write {nested}")
+                )
+            elif argument := table.arguments.get(dotted):
                 try:
                     result[key] = coerce(value, argument)
                 except ValueError as error:
@@ -228,7 +233,7 @@ def _unknown(dotted: str, at: Origin, table: Schema, flags: tuple[str, ...], val
         message=f"{dotted}: unknown to {table.framework} {table.version}",
         where=str(at),
         hint=suggestion(dotted, table, flags=flags)
-        or f"see what it accepts: primus config explain FILE KEY; or --allow-unknown {dotted}",
+        or f"{table.framework} takes nothing like it; --allow-unknown {dotted} passes it on unchecked",
     )
 
 
@@ -258,8 +263,10 @@ def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = ()) -> st
 
 
 def _same_idea(dotted: str, table: Schema) -> str:
+    """Our name for what another backend calls `dotted`, or nearly so."""
     for names in _SAME_IDEA:
         ours = names.get(table.framework, "")
-        if ours in table.arguments and dotted != ours and dotted in names.values():
+        others = [name for name in names.values() if name != ours]
+        if ours in table.arguments and difflib.get_close_matches(dotted, others, 1, 0.9):
             return ours
     return ""

@@ -13,16 +13,16 @@ from primus.experiment.substitute import fill, is_secret
 
 # Passed into the container when set: the libraries between the trainer and the hardware, and the trackers.
 PREFIXES = (
-    *("NCCL_", "RCCL_", "GLOO_", "UCX_", "IONIC_", "FI_"),
-    *("HSA_", "HIP", "ROC", "AMD_", "GPU_", "MIOPEN_", "AITER_", "CK_"),
-    *("TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_", "NVTE_", "TE_"),
-    *("XLA_", "JAX_", "TF_", "LIBTPU_", "KERAS_"),
-    *("HF_", "TRANSFORMERS_", "TOKENIZERS_", "WANDB_", "MLFLOW_", "DATABRICKS_", "TENSORBOARD_"),
+    *("NCCL_", "RCCL_", "GLOO_", "UCX_", "IONIC_"),
+    *("HSA_", "HIP", "ROCM_", "ROCR_", "ROCBLAS_", "ROCPROF", "AMD_LOG_", "MIOPEN_", "AITER_"),
+    *("TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_", "NVTE_", "TE_HIPBLASLT_"),
+    *("XLA_", "JAX_", "TF_CPP_", "TF_CUDNN_", "TF_XLA_", "LIBTPU_", "KERAS_"),
+    *("HF_", "TRANSFORMERS_", "TOKENIZERS_", "WANDB_", "MLFLOW_", "DATABRICKS_"),
     *("PRIMUS_", "OMP_", "MKL_"),
 )
 NAMES = (
-    *("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "CUDA_DEVICE_MAX_CONNECTIONS"),
-    *("CUDA_VISIBLE_DEVICES", "DATA_PATH", "TZ", "PYTHONFAULTHANDLER", "NO_COLOR"),
+    *("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "GPUS_PER_NODE"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "GPU_MAX_HW_QUEUES", "TZ", "NO_COLOR"),
     *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
 )
 # Settings of this launcher, already decided here, and what only means something on the host.
@@ -39,15 +39,9 @@ def forwarded(environ: Mapping[str, str], extra: tuple[str, ...] = ()) -> tuple[
     listed = (
         name
         for name, value in environ.items()
-        if value
-        and not _NEVER.fullmatch(name)
-        and (name in NAMES or name.startswith(PREFIXES) or (is_secret(name) and name in _TRACKERS))
+        if value and not _NEVER.fullmatch(name) and (name in NAMES or name.startswith(PREFIXES))
     )
     return tuple(sorted({*listed, *extra}))
-
-
-# Secrets that are on the list by themselves; other *_TOKEN variables are the user's own and need --env.
-_TRACKERS = ("HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "DATABRICKS_TOKEN")
 
 
 def secret(name: str) -> bool:

@@ -11,17 +11,6 @@ from primus.experiment.substitute import escaped
 from primus.experiment.yaml import dump
 from primus.node import Node
 
-# Arguments that name files or directories to read; the launcher mounts those that exist.
-INPUTS = (
-    "tokenizer_path",
-    "dataset_path",
-    "grain_train_files",
-    "grain_eval_files",
-    "hf_train_files",
-    "hf_eval_files",
-    "load_parameters_path",
-    "load_full_state_path",
-)
 MODULE = "maxtext"
 
 # name -> value; see docs/environment.md for the reasons. XLA_FLAGS merges flag by flag with the user's.
@@ -62,6 +51,17 @@ _ENV_GFX = {
     "gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1"},
     "gfx950": {"RCCL_WARP_SPEED_AUTO": "0"},
 }
+
+
+def inputs(experiment: Experiment) -> tuple[str, ...]:
+    """The arguments that name files, directories or hub repositories this run reads."""
+    data = {
+        "synthetic": (),
+        "hf": ("tokenizer_path", "hf_path", "hf_train_files", "hf_eval_files"),
+        "grain": ("tokenizer_path", "grain_train_files", "grain_eval_files"),
+    }
+    kind = experiment.args.get("dataset_type", "tfds")
+    return ("load_parameters_path", "load_full_state_path", *data.get(kind, ("tokenizer_path", "dataset_path")))
 
 
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:

@@ -18,6 +18,9 @@ from primus.experiment.yaml import read, untyped
 def main() -> None:
     arguments = fill(untyped(read(Path(sys.argv[1]), layer="resolved")), os.environ)
 
+    # The wheel looks for its tokenizers where the source tree has them.
+    os.environ.setdefault("MAXTEXT_ASSETS_ROOT", str(resources.files("maxtext") / "assets"))
+
     from absl import app
     from maxtext.configs import pyconfig
     from maxtext.trainers.pre_train import train

@@ -12,13 +12,6 @@ from primus.experiment import Experiment
 from primus.experiment.substitute import escaped
 from primus.node import Node
 
-# Arguments that name files or directories to read; the launcher mounts those that exist.
-INPUTS = (
-    "model.hf_assets_path",
-    "training.dataset_path",
-    "validation.dataset_path",
-    "checkpoint.initial_load_path",
-)
 MODULE = "torchtitan"
 
 # name -> value; see docs/environment.md for the reasons.
@@ -33,6 +26,13 @@ _ENV = {
 _ENV_GFX = {
     "gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
 }
+
+
+def inputs(experiment: Experiment) -> tuple[str, ...]:
+    """The arguments that name files, directories or hub repositories this run reads."""
+    data = ("training.dataset_path", "validation.dataset_path", "model.hf_assets_path")
+    synthetic = experiment.args.get("training", {}).get("dataset") == "synthetic"
+    return ("checkpoint.initial_load_path", *(() if synthetic else data))
 
 
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
@@ -54,7 +54,9 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
 
 def _rendezvous(node: Node) -> tuple[str, ...]:
     if node.nodes == 1:
-        return ("--standalone",)  # its own free port: two runs on one machine do not meet
+        # Its own free port, so that two runs on one machine do not meet; and loopback by address, since a
+        # container without a network cannot look up its own name.
+        return ("--standalone", "--local-addr=127.0.0.1")
     return (
         f"--nnodes={node.nodes}",
         f"--node-rank={node.rank}",

@@ -113,11 +113,10 @@ def _synthetic(_path: str) -> object:
 
 
 def read_text(path: str) -> list[str]:
-    """The documents in a .txt file (split at blank lines), a .jsonl file ("text" of each line), or a directory of them."""
+    """The documents in a .txt file (split at blank lines), a .jsonl file (its "text"s), or a directory of them."""
     source = Path(path)
-    files = (
-        sorted(item for item in source.rglob("*") if item.suffix in (".txt", ".jsonl")) if source.is_dir() else [source]
-    )
+    inside = sorted(item for item in source.rglob("*") if item.suffix in (".txt", ".jsonl"))
+    files = inside if source.is_dir() else [source]
     documents: list[str] = []
     for file in files:
         text = file.read_text(encoding="utf-8")
