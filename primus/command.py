@@ -50,7 +50,7 @@ class Command:
 
 def _replace(path: Path, text: str) -> None:
     try:
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
+        if path.is_file() and path.read_bytes() == text.encode():
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(

@@ -12,6 +12,7 @@ from typing import Any
 
 from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
+from primus.experiment.paths import absolute, exists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +32,9 @@ class Mount:
             raise ConfigError(
                 f"--mount {text!r} is not SRC[:DST[:ro]]", hint="DST is an absolute path in the container"
             )
-        path = Path(source).expanduser().absolute()
-        if not path.exists():
-            raise ConfigError(f"--mount {text!r}: {path} does not exist on this machine")
+        path = absolute(source)
+        if not exists(path):
+            raise ConfigError(f"--mount {text!r}: {path} does not exist on this machine", hint="create it first")
         return cls(source=path, target=Path(target) if target else path, read_only=mode == "ro")
 
 
@@ -84,9 +85,9 @@ def with_inputs(
         value = place.get(key)
         if not isinstance(value, str) or isinstance(value, Template) or not value:
             continue
-        path = Path(value).expanduser().absolute()
+        path = absolute(value)
         where = str(experiment.origins[dotted].origin) if dotted in experiment.origins else ""
-        if path.exists():
+        if exists(path):
             place[key] = str(path)
             if not any(path.is_relative_to(mount.target) for mount in (*mounts, *found)):
                 found.append(Mount(source=path, target=path, read_only=True))
@@ -112,9 +113,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 def _cached(name: str, environ: Mapping[str, str]) -> bool:
     """Whether the hub's cache holds a snapshot: https://huggingface.co/docs/huggingface_hub/guides/manage-cache"""
-    home = Path(
-        environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    ).expanduser()
+    home = absolute(environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
     hub = Path(environ.get("HF_HUB_CACHE") or home / "hub")
     return any(hub.glob(f"*s--{name.replace('/', '--')}/snapshots/*"))
 

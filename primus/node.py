@@ -44,9 +44,9 @@ class Node:
         """
         found = gfx_targets(topology) if accelerator == "rocm" else ()
         visible = _visible(found, environ)
-        count = gpus or _number(environ, "GPUS_PER_NODE") or len(visible) or (8 if accelerator == "rocm" else 1)
-        total = nodes or _number(environ, "NNODES") or 1
-        rank = _number(environ, "NODE_RANK") or 0
+        count = gpus or _number(environ, "GPUS_PER_NODE", 1) or len(visible) or (8 if accelerator == "rocm" else 1)
+        total = nodes or _number(environ, "NNODES", 1) or 1
+        rank = _number(environ, "NODE_RANK", 0) or 0
         if rank >= total:
             raise ConfigError(
                 f"NODE_RANK is {rank} but the job has {total} node(s)", hint="ranks count from 0; set NNODES or --nodes"
@@ -60,7 +60,7 @@ class Node:
             nodes=total,
             gpus=count,
             master_addr=environ.get("MASTER_ADDR") or cls.master_addr,
-            master_port=_number(environ, "MASTER_PORT") or DEFAULT_PORT,
+            master_port=_number(environ, "MASTER_PORT", 1, 65535) or DEFAULT_PORT,
             gfx=found[0] if found else "",
         )
 
@@ -86,10 +86,10 @@ def _visible(found: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, .
     return found
 
 
-def _number(environ: Mapping[str, str], name: str) -> int | None:
+def _number(environ: Mapping[str, str], name: str, least: int, most: int = 999_999) -> int | None:
     text = environ.get(name, "").strip()
     if not text:
         return None
-    if not text.isdecimal():
-        raise ConfigError(f"{name} is {text!r}, which is no number")
+    if not re.fullmatch("[0-9]{1,6}", text) or not least <= int(text) <= most:
+        raise ConfigError(f"{name} is {text[:20]!r}, which is no number from {least} to {most}")
     return int(text)

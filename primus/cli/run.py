@@ -16,6 +16,7 @@ from primus.cli.settings import with_settings
 from primus.command import Command
 from primus.errors import ConfigError
 from primus.experiment import load_experiment
+from primus.experiment.paths import absolute
 from primus.image import manifest
 from primus.image.names import reference
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
@@ -125,9 +126,9 @@ def run(
         raise ConfigError(missing)
     for problem in missing:
         note(str(problem))
-    directory = (run_dir.expanduser() if run_dir else experiment.run_dir).absolute()
+    directory = absolute(run_dir) if run_dir else experiment.run_dir
     job = Job(
-        experiment=replace(experiment, workspace=str(Path(experiment.workspace).expanduser().absolute())),
+        experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
         image=image or reference(experiment.framework, experiment.accelerator, registry=registry, engine=engine),
         run_dir=directory,
         nodes=nodes,

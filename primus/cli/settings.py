@@ -11,17 +11,20 @@ from typing import Any
 import click
 
 from primus.errors import ConfigError, Problem
+from primus.experiment.paths import is_file
+from primus.experiment.substitute import expand
+from primus.experiment.types import Template
 from primus.experiment.yaml import Map, Node, Scalar, Seq, read, scalar_value
 
 
 def files() -> tuple[Path, ...]:
     """The settings files that exist, lowest first: the user's, then the nearest primus.yaml above this directory."""
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path(os.environ.get("HOME") or "/") / ".config")
     here = Path.cwd()
     project = next(
-        (folder / "primus.yaml" for folder in (here, *here.parents) if (folder / "primus.yaml").is_file()), None
+        (folder / "primus.yaml" for folder in (here, *here.parents) if is_file(folder / "primus.yaml")), None
     )
-    return tuple(path for path in (home / "primus" / "config.yaml", project) if path is not None and path.is_file())
+    return tuple(path for path in (home / "primus" / "config.yaml", project) if path is not None and is_file(path))
 
 
 def with_settings(command: click.Command, sources: Callable[[], tuple[Path, ...]] = files) -> click.Command:
@@ -48,7 +51,8 @@ def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
     problems: list[Problem] = []
     result: dict[str, Any] = {}
     for path in paths:
-        node = read(path, layer="settings")
+        node = expand(read(path, layer="settings"), os.environ)
+        assert isinstance(node, Map)
         for key, value in node.items.items():
             option = options.get(key.replace("-", "_"))
             if option is None:
@@ -60,6 +64,9 @@ def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
                 )
                 problems.append(Problem(message=f"{key}: unknown setting", where=str(node.keys[key]), hint=hint))
                 continue
+            if isinstance(value, Scalar) and scalar_value(value) is None:
+                result.pop(str(option.name), None)  # as if no file had said it
+                continue
             try:
                 result[str(option.name)] = _value(value, option)
             except ValueError as error:
@@ -70,6 +77,9 @@ def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _value(node: Node, option: click.Option) -> Any:
+    items = node.items if isinstance(node, Seq) else (node,)
+    if any(isinstance(item, Scalar) and isinstance(item.text, Template) for item in items):
+        raise ValueError("cannot hold a secret", "variables are passed on by name: env: [HF_TOKEN]")
     if option.multiple:
         if not isinstance(node, Seq) or not all(isinstance(item, Scalar) for item in node.items):
             example = "[--cpus=1]" if option.name == "engine_args" else "[...]"

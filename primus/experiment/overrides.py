@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from primus.errors import ConfigError
 from primus.experiment.tree import EMPTY, command_line, merge, nest
-from primus.experiment.yaml import Map, Node, Scalar, parse
+from primus.experiment.yaml import MAX_DEPTH, Map, Node, Scalar, parse
 
 _KEY = r"[A-Za-z_][\w.\-]*"
 _ASSIGNMENT = re.compile(rf"(--)?({_KEY})=(.*)", re.DOTALL)
@@ -17,13 +17,14 @@ _OPTION = re.compile(rf"--({_KEY})")
 def parse_overrides(words: Iterable[str]) -> Map:
     """The words as one mapping. The last of two words for one key wins, as on any command line.
 
-    Raises ConfigError for a word that is no override, or a key that is a value and a section at once.
+    Raises ConfigError for a word that is no override, or no key.
     """
     result = EMPTY
     for number, key, text in _pairs(list(words)):
         at = command_line(number)
-        if any(not part for part in key.split(".")):
-            raise ConfigError(f"{key!r} is no key", where=str(at))
+        parts = key.split(".")
+        if not all(parts) or len(parts) > MAX_DEPTH:
+            raise ConfigError(f"{key[:60]!r} is no key", where=str(at))
         result = merge(result, nest(key, _value(text, number), at), {})
     return result
 

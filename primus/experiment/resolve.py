@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from primus.errors import ConfigError, Problem
-from primus.experiment import schema
+from primus.experiment import paths, schema
 from primus.experiment.overrides import parse_overrides
-from primus.experiment.substitute import expand
-from primus.experiment.tree import EMPTY, Key, Shadowed, leaves, load, merge
+from primus.experiment.substitute import expand, is_secret
+from primus.experiment.tree import EMPTY, Key, Shadowed, append, leaves, load, merge
 from primus.experiment.types import (
     ACCELERATORS,
     COMMAND_LINE,
@@ -27,8 +27,9 @@ from primus.experiment.types import (
     Experiment,
     Origin,
     Provenance,
+    Template,
 )
-from primus.experiment.yaml import Map, Node, Scalar, scalar_value, shown_path, untyped
+from primus.experiment.yaml import Map, Node, Scalar, scalar_value, untyped
 
 _TOP = ("work_group", "user_name", "exp_name", "workspace", "accelerator", "env", "modules", "extends")
 _REQUIRED = ("work_group", "user_name", "exp_name", "workspace")
@@ -53,8 +54,9 @@ def load_experiment(
     Raises ConfigError with everything that is wrong, each with file, line and column.
     """
     path = Path(path)
-    if not path.is_file():
-        raise ConfigError("no such file", where=shown_path(path), hint=_near_file(path))
+    if not paths.is_file(path):
+        message = "no such file" if not paths.exists(path) else f"is {'a directory' if path.is_dir() else 'no file'}"
+        raise ConfigError(message, where=paths.shown(path), hint=_near_file(path))
     root = _root(path)
     shadowed: Shadowed = {}
     document = load(path, layer=EXPERIMENT, root=root, environ=environ, shadowed=shadowed)
@@ -78,7 +80,7 @@ def load_experiment(
     framework = _text(module, "framework", problems, prefix=f"modules.{module_name}.")
     if framework not in schema.frameworks():
         at = module.items["framework"].at if "framework" in module.items else module.at
-        if "framework" in module.items:
+        if framework:
             problems.append(_unknown_name("framework", framework, schema.frameworks(), at))
         raise ConfigError(problems)
     table = schema.schema(framework)
@@ -87,18 +89,17 @@ def load_experiment(
     arg_shadowed: Shadowed = {}
     merged = EMPTY
     for kind, key, layer in (("modules", "config", MODULE_PRESET), ("models", "model", MODEL_PRESET)):
-        if (node := module.items.get(key)) is not None:
+        if (node := module.items.get(key)) is not None and not _is_null(node):
             file, preset_root = _preset(kind, framework, node, f"modules.{module_name}.{key}", directories)
-            preset = load(file, layer=layer, root=preset_root, environ=environ, shadowed=arg_shadowed)
+            inner: Shadowed = {}
+            preset = load(file, layer=layer, root=preset_root, environ=environ, shadowed=inner)
             merged = merge(merged, preset, arg_shadowed)
+            append(arg_shadowed, inner)
     own = module.items.get("overrides", EMPTY)
     if isinstance(own, Map):
-        replaced: Shadowed = {}
-        merged = merge(merged, own, replaced)
-        below = {key[3:]: nodes for key, nodes in shadowed.items() if key[:3] == ("modules", module_name, "overrides")}
-        for source in (replaced, below):  # presets first, then what the files this experiment extends said
-            for arg, nodes in source.items():
-                arg_shadowed.setdefault(arg, []).extend(nodes)
+        merged = merge(merged, own, arg_shadowed)
+        place = ("modules", module_name, "overrides")
+        append(arg_shadowed, {key[3:]: nodes for key, nodes in shadowed.items() if key[:3] == place})
     elif not _is_null(own):
         problems.append(Problem(message=f"modules.{module_name}.overrides: must be a mapping", where=str(own.at)))
     words = expand(parse_overrides(overrides), environ)
@@ -124,7 +125,7 @@ def load_experiment(
 
 def _root(path: Path) -> Path:
     """The directory that `extends` may not leave: the nearest one above that marks a project, or the file's own."""
-    start = path.resolve().parent
+    start = paths.real(path).parent
     for directory in (start, *start.parents):
         if (directory / "primus.yaml").is_file() or (directory / ".git").exists():
             return directory
@@ -149,9 +150,9 @@ def _preset(kind: str, framework: str, node: Node, dotted: str, directories: Seq
     for directory in (*directories, package_presets()):
         folder = directory / kind / framework
         file = folder / node.text
-        if not file.resolve().is_relative_to(directory.resolve()):
-            raise ConfigError(f"{dotted}: {node.text} leaves {shown_path(directory)}", where=str(node.at))
-        if file.is_file():
+        if not paths.real(file).is_relative_to(paths.real(directory)):
+            raise ConfigError(f"{dotted}: {node.text} leaves {paths.shown(directory)}", where=str(node.at))
+        if paths.is_file(file):
             return file, directory
         available |= {item.name for item in folder.glob("*.yaml")} if folder.is_dir() else set()
     near = difflib.get_close_matches(node.text, available, 3, 0.5)
@@ -213,6 +214,14 @@ def _env(document: Map, problems: list[Problem]) -> dict[str, str]:
             )
         elif not isinstance(value, Scalar) or (scalar_value(value) is None and value.text):
             problems.append(Problem(message=f"env.{name}: must be text", where=str(value.at)))
+        elif is_secret(name) and value.text and not isinstance(value.text, Template):
+            problems.append(
+                Problem(
+                    message=f"env.{name}: a secret stands in the configuration",
+                    where=str(value.at),
+                    hint=f"export {name}; it is passed on by name",
+                )
+            )
         else:
             result[name] = value.text
     return result
@@ -220,11 +229,11 @@ def _env(document: Map, problems: list[Problem]) -> dict[str, str]:
 
 def _text(node: Map, key: str, problems: list[Problem], *, default: str | None = None, prefix: str = "") -> str:
     value = node.items.get(key)
-    if value is None:
+    if value is None or (default is not None and _is_null(value)):
         if default is None:
             problems.append(Problem(message=f"{prefix}{key}: is missing", where=str(node.at)))
         return default or ""
-    if not isinstance(value, Scalar) or not value.text:
+    if not isinstance(value, Scalar) or not value.text or _is_null(value):
         problems.append(Problem(message=f"{prefix}{key}: must be text", where=str(value.at)))
         return default or ""
     if key in ("work_group", "user_name", "exp_name") and ("/" in value.text or value.text in (".", "..")):
@@ -233,6 +242,8 @@ def _text(node: Map, key: str, problems: list[Problem], *, default: str | None =
                 message=f"{key}: {value.text!r} names a directory of the run and cannot hold a '/'", where=str(value.at)
             )
         )
+    if isinstance(value.text, Template):
+        problems.append(Problem(message=f"{prefix}{key}: cannot hold a secret", where=str(value.at)))
     return value.text
 
 
@@ -259,9 +270,9 @@ def _place(problem: Problem) -> list[str]:
 
 
 def _near_file(path: Path) -> str:
-    names = [item.name for item in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+    names = [item.name for item in path.parent.glob("*.yaml") if item != path] if paths.exists(path.parent) else []
     near = difflib.get_close_matches(path.name, names, 1, 0.6)
-    return f"did you mean {shown_path(path.parent / near[0])}?" if near else ""
+    return f"did you mean {paths.shown(path.parent / near[0])}?" if near else ""
 
 
 def _origins(

@@ -127,11 +127,13 @@ def typed(node: Map, table: Schema, *, allow: frozenset[str] = frozenset(), flag
                     problems.append(
                         Problem(message=f"{dotted}: is a section of keys, not a value", where=str(value.at))
                     )
+            elif isinstance(value, Map) and any(name.startswith(f"{dotted}.") for name in allow):
+                result[key] = walk(value, f"{dotted}.")
             elif dotted in allow:
                 unknown.append(dotted)
                 result[key] = untyped(value)
             else:
-                problems.append(_unknown(dotted, at, table, flags, value))
+                problems.extend(_unknown(dotted, at, table, flags, value))
         return result
 
     args = walk(node, "")
@@ -183,14 +185,23 @@ def _int(node: Scalar) -> Any:
 
 def _float(node: Scalar) -> Any:
     value = plain_value(node.text)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else _NO
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return _NO
+    try:
+        return float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return _NO
+
+
+def _str(node: Scalar) -> Any:
+    return _NO if scalar_value(node) is None else node.text
 
 
 _SCALARS: Mapping[str, Callable[[Scalar], Any]] = {
     "bool": _bool,
     "int": _int,
     "float": _float,
-    "str": lambda node: node.text,
+    "str": _str,
 }
 
 
@@ -207,8 +218,8 @@ def _chosen(value: Any, argument: Argument, node: Node) -> Any:
 def _shown(node: Node) -> str:
     if isinstance(node, Scalar):
         value = scalar_value(node)
-        name = {bool: "bool", int: "int", float: "float", str: "str"}.get(type(value), "str")
-        return f"{node.text!r} ({name})"
+        text = node.text if len(node.text) <= 60 else f"{node.text[:57]}..."
+        return f"{text!r} ({'null' if value is None else type(value).__name__})"
     return "a list" if isinstance(node, Seq) else "a mapping"
 
 
@@ -223,18 +234,26 @@ def _quote_hint(node: Scalar, kinds: list[str]) -> str:
 def _list_hint(node: Node, kinds: list[str]) -> str:
     if isinstance(node, Scalar) and any(kind.startswith("list") for kind in kinds):
         return f"write a list: [{node.text}]"
+    if isinstance(node, Seq):
+        for kind in kinds:
+            for number, item in enumerate(node.items, start=1):
+                if kind.startswith("list[") and _as(item, kind[5:-1]) is _NO:
+                    return f"item {number} is {_shown(item)}"
     return ""
 
 
-def _unknown(dotted: str, at: Origin, table: Schema, flags: tuple[str, ...], value: Node) -> Problem:
+def _unknown(dotted: str, at: Origin, table: Schema, flags: tuple[str, ...], value: Node) -> list[Problem]:
     if dotted in table.computed:
-        return Problem(message=f"{dotted}: is computed by {table.framework} and cannot be set", where=str(at))
-    return Problem(
-        message=f"{dotted}: unknown to {table.framework} {table.version}",
-        where=str(at),
-        hint=suggestion(dotted, table, flags=flags)
-        or f"{table.framework} takes nothing like it; --allow-unknown {dotted} passes it on unchecked",
-    )
+        return [Problem(message=f"{dotted}: is computed by {table.framework} and cannot be set", where=str(at))]
+    hint = suggestion(dotted, table, flags=flags)
+    if isinstance(value, Map) and value.items and not hint:  # what is in it may be known under another name
+        return [
+            problem
+            for key, item in value.items.items()
+            for problem in _unknown(f"{dotted}.{key}", value.keys[key], table, flags, item)
+        ]
+    hint = hint or f"{table.framework} takes nothing like it; --allow-unknown {dotted} passes it on unchecked"
+    return [Problem(message=f"{dotted}: unknown to {table.framework} {table.version}", where=str(at), hint=hint)]
 
 
 def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = ()) -> str:

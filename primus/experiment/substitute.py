@@ -35,6 +35,7 @@ def expand(node: Node, environ: Mapping[str, str]) -> Node:
 
 def expand_text(text: str, environ: Mapping[str, str], at: Origin) -> str:
     """`text` with its references replaced; a Template if one of them is a secret that has a value."""
+    _check_utf8(text, "the value", at)
     if leaked := _SECRET_VALUE.search(text):
         raise ConfigError(
             f"a credential ({leaked[0][:4]}...) stands in the configuration",
@@ -58,7 +59,7 @@ def expand_text(text: str, environ: Mapping[str, str], at: Origin) -> str:
                 where=str(at),
                 hint="write ${NAME}, ${NAME:default} or ${NAME:-default}; $${ is a literal ${",
             )
-        elif is_secret(name) and environ.get(name):
+        elif is_secret(name) and environ.get(name, "").strip():
             secret = True
             parts.append((f"${{{name}}}", True))
         else:
@@ -71,13 +72,14 @@ def expand_text(text: str, environ: Mapping[str, str], at: Origin) -> str:
 
 def _value(name: str, default: str | None, environ: Mapping[str, str], at: Origin) -> str:
     value = environ.get(name, "")
-    if value:
+    if value and not is_secret(name):  # a secret comes here when it is white space, which is no value
         if _SECRET_VALUE.search(value):
             raise ConfigError(
                 f"${{{name}}} holds a credential",
                 where=str(at),
                 hint="name the variable *_TOKEN, so that it stays secret",
             )
+        _check_utf8(value, f"${{{name}}}", at)
         return value
     if default is None:
         state = "is empty" if name in environ else "is not set"
@@ -85,6 +87,14 @@ def _value(name: str, default: str | None, environ: Mapping[str, str], at: Origi
     if len(default) >= 2 and default[0] == default[-1] and default[0] in "\"'":
         return default[1:-1]
     return default
+
+
+def _check_utf8(text: str, what: str, at: Origin) -> None:
+    """Bytes that were no text come from the command line or a variable as surrogates, which no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{what} is not UTF-8", where=str(at)) from None
 
 
 def escape(text: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from primus.errors import ConfigError
+from primus.experiment import paths
 from primus.experiment.substitute import expand
 from primus.experiment.types import COMMAND_LINE, Origin
-from primus.experiment.yaml import Map, Node, Scalar, Seq, read, shown_path
+from primus.experiment.yaml import Map, Node, Scalar, Seq, read, scalar_value
 
 Key = tuple[str, ...]
 Shadowed = dict[Key, list[Node]]  # what was said before at a key, the lowest layer first
@@ -20,22 +22,21 @@ def load(
     path: Path, *, layer: str, root: Path, environ: Mapping[str, str], shadowed: Shadowed, chain: tuple[Path, ...] = ()
 ) -> Map:
     """The file on top of what it extends, with variables replaced. `root` is the directory no path may leave."""
-    real = path.resolve()
+    real = paths.real(path)
     if real in chain:
-        cycle = " -> ".join(shown_path(file) for file in (*chain[chain.index(real) :], real))
-        raise ConfigError(f"extends makes a cycle: {cycle}", where=shown_path(path))
+        cycle = " -> ".join(paths.shown(file) for file in (*chain[chain.index(real) :], real))
+        raise ConfigError(f"extends makes a cycle: {cycle}", where=paths.shown(path))
     own = expand(read(real, layer), environ)
     assert isinstance(own, Map)
     result = EMPTY
     for name, at in _extends(own):
         parent = _inside(real.parent / name, root, at, (*chain, real))
-        result = merge(
-            result,
-            load(parent, layer=layer, root=root, environ=environ, shadowed=shadowed, chain=(*chain, real)),
-            shadowed,
-        )
+        inner: Shadowed = {}
+        loaded = load(parent, layer=layer, root=root, environ=environ, shadowed=inner, chain=(*chain, real))
+        result = merge(result, loaded, shadowed)
+        append(shadowed, inner)
     items = {key: value for key, value in own.items.items() if key != "extends"}
-    return merge(result, Map(items=items, keys=own.keys, at=own.at), shadowed)
+    return replace(merge(result, Map(items=items, keys=own.keys, at=own.at), shadowed), at=own.at)
 
 
 def _extends(node: Map) -> list[tuple[str, Origin]]:
@@ -45,23 +46,23 @@ def _extends(node: Map) -> list[tuple[str, Origin]]:
     items = value.items if isinstance(value, Seq) else (value,)
     names = []
     for item in items:
-        if not isinstance(item, Scalar) or not item.text:
+        if not isinstance(item, Scalar) or not item.text or scalar_value(item) is None:
             raise ConfigError("extends takes a file name or a list of file names", where=str(value.at))
         names.append((item.text, item.at))
     return names
 
 
 def _inside(path: Path, root: Path, at: Origin, chain: tuple[Path, ...]) -> Path:
-    real = path.resolve()
-    shown = " -> ".join(shown_path(file) for file in chain)
-    if not real.is_relative_to(root.resolve()):
+    real = paths.real(path)
+    shown = " -> ".join(paths.shown(file) for file in chain)
+    if not real.is_relative_to(paths.real(root)):
         raise ConfigError(
-            f"extends leaves {shown_path(root)}: {shown} -> {real}",
+            f"extends leaves {paths.shown(root)}: {shown} -> {real}",
             where=str(at),
             hint="extend files of the same tree; an empty primus.yaml marks the root of a tree of configurations",
         )
-    if not real.is_file():
-        raise ConfigError(f"extends a file that does not exist: {shown} -> {shown_path(real)}", where=str(at))
+    if not paths.is_file(real):
+        raise ConfigError(f"extends a file that does not exist: {shown} -> {paths.shown(real)}", where=str(at))
     return real
 
 
@@ -77,6 +78,12 @@ def merge(base: Map, top: Map, shadowed: Shadowed, at: Key = ()) -> Map:
                 shadowed.setdefault(path, []).append(leaf)
         items[key], keys[key] = value, top.keys[key]
     return Map(items=items, keys=keys, at=top.at if top.items else base.at)
+
+
+def append(shadowed: Shadowed, above: Shadowed) -> None:
+    """Add what was shadowed inside a tree that has been merged over the rest."""
+    for key, nodes in above.items():
+        shadowed.setdefault(key, []).extend(nodes)
 
 
 def leaves(node: Node, at: Key = ()) -> list[tuple[Key, Node]]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from primus.experiment import paths
+
 MODULE_PRESET, MODEL_PRESET, EXPERIMENT, COMMAND_LINE = "module preset", "model preset", "experiment", "command line"
 ACCELERATORS = ("rocm", "cpu")
 STAGES = {"pre_trainer": "pretrain", "post_trainer": "posttrain"}
@@ -68,4 +70,4 @@ class Experiment:
     @property
     def run_dir(self) -> Path:
         """<workspace>/<work_group>/<user_name>/<exp_name>, absolute: always the same, so that a run resumes."""
-        return Path(self.workspace).expanduser().absolute() / self.work_group / self.user_name / self.exp_name
+        return paths.absolute(self.workspace) / self.work_group / self.user_name / self.exp_name

@@ -12,15 +12,17 @@ from typing import Any
 import yaml
 
 from primus.errors import ConfigError
+from primus.experiment import paths
 from primus.experiment.types import Origin
 
 # libyaml's parser where PyYAML was built with it, the same grammar in Python elsewhere.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_NODES = 10_000  # aliases count each time they are used: a few lines must not become gigabytes
+MAX_DEPTH = 100  # far below Python's own limit
 
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _NULL = {"", "~", "null", "Null", "NULL"}
-_INT = re.compile(r"[-+]?[0-9]{1,4000}|0o[0-7]+|0x[0-9a-fA-F]+")
+_INT = re.compile(r"[-+]?[0-9]{1,4000}|0o[0-7]{1,4000}|0x[0-9a-fA-F]{1,3000}")  # Python prints no longer ones
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _SPECIAL_FLOAT = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
@@ -78,21 +80,13 @@ def untyped(node: Node) -> Any:
     return scalar_value(node)
 
 
-def shown_path(path: Path) -> str:
-    """The path as a user in the current directory would type it."""
-    try:
-        return str(path.absolute().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
-
-
 def read(path: Path, layer: str) -> Map:
     """The file's mapping. Raises ConfigError with the position of whatever is wrong in it."""
-    name = shown_path(path)
+    name = paths.shown(path)
     try:
         data = path.read_bytes()
     except IsADirectoryError:
-        raise ConfigError("is a directory, not a file", where=name) from None
+        raise ConfigError("is a directory", where=name) from None
     except OSError as error:
         raise ConfigError(f"cannot read: {error.strerror}", where=name) from error
     try:
@@ -136,9 +130,17 @@ def parse(text: str, *, file: str, layer: str, line: int | None = None) -> Node:
             loader.dispose()
     if root is None:
         return Scalar(text="", plain=True, at=Origin(layer=layer, file=file, line=line or 1))
+    built = _Builder(origin).build(root)
     if line is None:
         _refuse_tabs(text, root, origin)
-    return _Builder(origin).build(root)
+    return built
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """Leaves the types to us: a node without a tag of its own has none, so that one with a tag can be refused."""
+
+    def resolve(self, kind: type, value: Any, implicit: Any) -> str:
+        return ""
 
 
 class _Builder:
@@ -156,12 +158,14 @@ class _Builder:
             raise ConfigError(f"more than {_MAX_NODES:,} values once its anchors are expanded", where=str(at))
         if id(node) in self.open:
             raise ConfigError("an anchor that contains itself", where=str(at))
-        # "!" is the non-specific tag of quoted text; the implicit ones are resolved by us.
-        if not node.tag.startswith("tag:yaml.org,2002:") and node.tag != "!":
+        if len(self.open) > MAX_DEPTH:
+            raise ConfigError("nested too deeply", where=str(at))
+        if node.tag:
             raise ConfigError(
                 f"unknown tag {node.tag}", where=str(at), hint="write the value itself; tags are not supported"
             )
         if isinstance(node, yaml.ScalarNode):
+            _refuse_nul(node.value, at)
             return Scalar(text=node.value, plain=not node.style, at=at)
         self.open.append(id(node))
         built: Node
@@ -181,6 +185,7 @@ class _Builder:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise ConfigError("a key must be plain text", where=str(where))
             key = key_node.value
+            _refuse_nul(key, where)
             if key == "<<" and not key_node.style:
                 merged += self._merge_key(value_node)
                 continue
@@ -201,6 +206,11 @@ class _Builder:
         if not all(isinstance(item, Map) for item in maps):
             raise ConfigError("'<<' takes a mapping or a list of mappings", where=str(value.at))
         return [item for item in maps if isinstance(item, Map)]
+
+
+def _refuse_nul(text: str, at: Origin) -> None:
+    if "\0" in text:
+        raise ConfigError("a NUL character, which no path, argument or variable can hold", where=str(at))
 
 
 def _refuse_tabs(text: str, root: Any, origin: Callable[[Any], Origin]) -> None:
@@ -267,8 +277,15 @@ def _represent_float(dumper: _Dumper, value: float) -> Any:
     return dumper.represent_scalar("tag:yaml.org,2002:float", text)
 
 
+def _represent_str(dumper: _Dumper, value: str) -> Any:
+    # PyYAML folds these like line breaks, and what it reads back is a space.
+    style = '"' if re.search("[\x85\u2028\u2029]", value) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(value), style=style)
+
+
 _Dumper.add_representer(float, _represent_float)
-_Dumper.add_multi_representer(str, lambda dumper, value: dumper.represent_str(str(value)))
+_Dumper.add_representer(str, _represent_str)
+_Dumper.add_multi_representer(str, _represent_str)  # Template
 
 
 def dump(value: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import subprocess
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 from primus.command import Command
 from primus.errors import ConfigError, LaunchError
+from primus.experiment.paths import exists
 from primus.experiment.render import resolved_yaml
 from primus.image import engine as engines
 from primus.image import manifest
@@ -175,7 +175,7 @@ def _mounts(job: Job, environ: Mapping[str, str]) -> tuple[Mount, ...]:
         path = Path(value)
         if any(path.is_relative_to(mount.target) for mount in (*mounts, Mount(source=job.run_dir, target=job.run_dir))):
             continue
-        if not path.exists():
+        if not exists(path):
             raise ConfigError(
                 f"{name}={value}: there is no such path here, so the container cannot have it",
                 hint=f"create it, put it below the run directory {job.run_dir}, or unset {name}",
@@ -220,10 +220,3 @@ def _make_run_dir(path: Path) -> None:
         raise LaunchError(
             f"cannot create {path}: {error.strerror}", hint="set workspace or --run-dir to where you may write"
         ) from error
-
-
-def running(engine: str, run_dir: Path) -> list[str]:
-    """Names of the containers that run this run directory now."""
-    filters = ("--filter", f"label=io.primus.run={run_dir}", "--format", "{{.Names}}")
-    done = subprocess.run((engine, "ps", *filters), capture_output=True, text=True, check=False)
-    return done.stdout.split()

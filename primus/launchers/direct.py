@@ -45,12 +45,13 @@ def launch(job: Job) -> int:
     place = node(job, os.environ)
     _check_image(job, place)
     _check_devices(job)
-    if find_spec(adapter.MODULE) is None:
-        raise LaunchError(
-            f"{adapter.MODULE} is not installed in {sys.executable}",
-            hint="the direct launcher runs where the backend is: inside its image (leave --launcher out), "
-            "or in a Python environment that has it",
-        )
+    for module, why in adapter.modules(job.experiment).items():
+        if find_spec(module) is None:
+            raise LaunchError(
+                f"{module} is not installed in {sys.executable}; needed by {why}",
+                hint="the direct launcher runs where the backend is: inside its image (leave --launcher out), "
+                "or in a Python environment that has it",
+            )
     made = command(job, place, os.environ)
     argv = (sys.executable, *made.argv[1:])
     replace(made, argv=argv, env=filled(made.env, os.environ)).exec()

@@ -17,7 +17,8 @@ _PASSED = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def supervise(command: Command, *, engine: str, name: str, secrets: Mapping[str, str], grace: int) -> int:
-    """Run the engine's client with the lifeline on its standard input, to the end. Returns the command's exit code.
+    """Run the engine's client with the lifeline on its standard input, to the end. Returns the command's exit code, or
+    128 + n if signal n ended this launch.
 
     The client is a session of its own: signals reach the container through us alone, so that a terminal's ^C is not
     delivered twice. Raises LaunchError if the engine refused to run the container.
@@ -55,6 +56,6 @@ def supervise(command: Command, *, engine: str, name: str, secrets: Mapping[str,
     code = client.wait()
     if code == 125:
         raise LaunchError(f"{engine} refused to run the container", hint="its own message is above")
-    if stopped_by and code in (0, 137, 143):
+    if stopped_by:  # whatever the training made of it (torchrun makes 1)
         return 128 + stopped_by
     return code if code >= 0 else 128 - code

@@ -11,8 +11,6 @@ from primus.experiment.substitute import escaped
 from primus.experiment.yaml import dump
 from primus.node import Node
 
-MODULE = "maxtext"
-
 # name -> value; see docs/environment.md for the reasons. XLA_FLAGS merges flag by flag with the user's.
 _ENV = {
     "cpu": {"JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE", "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -51,6 +49,14 @@ _ENV_GFX = {
     "gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1"},
     "gfx950": {"RCCL_WARP_SPEED_AUTO": "0"},
 }
+
+
+def modules(experiment: Experiment) -> dict[str, str]:
+    """The Python modules this run imports, each with what needs it."""
+    needed = {"maxtext": "framework: maxtext"}
+    if experiment.args.get("attention") == "cudnn_flash_te":
+        needed["transformer_engine"] = "attention: cudnn_flash_te (attention=flash and attention=dot_product do not)"
+    return needed
 
 
 def inputs(experiment: Experiment) -> tuple[str, ...]:

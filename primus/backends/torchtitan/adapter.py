@@ -8,11 +8,10 @@ from typing import Any
 import tomli_w
 
 from primus.command import Command
+from primus.errors import ConfigError
 from primus.experiment import Experiment
 from primus.experiment.substitute import escaped
 from primus.node import Node
-
-MODULE = "torchtitan"
 
 # name -> value; see docs/environment.md for the reasons.
 _ENV = {
@@ -26,6 +25,13 @@ _ENV = {
 _ENV_GFX = {
     "gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
 }
+
+
+def modules(experiment: Experiment) -> dict[str, str]:
+    """The Python modules this run imports, each with what needs it."""
+    converters = experiment.args.get("model", {}).get("converters", [])
+    float8 = [name for name in converters if name.startswith("quantize.")]
+    return {"torchtitan": "framework: torchtitan", **{"torchao": f"model.converters: {name}" for name in float8}}
 
 
 def inputs(experiment: Experiment) -> tuple[str, ...]:
@@ -72,11 +78,14 @@ def _shown_rank(experiment: Experiment, node: Node) -> int:
 
 
 def _toml(experiment: Experiment, run_dir: Path) -> str:
-    args: dict[str, Any] = {section: dict(values) for section, values in experiment.args.items()}
-    job = args.setdefault("job", {})
+    args: dict[str, Any] = dict(experiment.args)
+    job = args["job"] = dict(args.get("job", {}))
     job["dump_folder"] = str(run_dir / job.get("dump_folder", ""))
     # TOML has no null: a null here is the backend's default, which is null wherever null is allowed.
-    return tomli_w.dumps(_without_null(escaped(args)))
+    try:
+        return tomli_w.dumps(_without_null(escaped(args)))
+    except TypeError as error:  # a null inside a list, where an unknown argument was let through
+        raise ConfigError(f"torchtitan.toml cannot hold the arguments: {error}") from error
 
 
 def _without_null(value: Any) -> Any:

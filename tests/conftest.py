@@ -1,0 +1,86 @@
+"""Prerequisites: a test that lacks one is skipped with the reason, or fails where `--require` names it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PREREQUISITES = ("docker", "podman", "torchtitan", "maxtext")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require",
+        default="",
+        metavar="NAME,...",
+        help=f"prerequisites whose absence is a failure, not a skip: {', '.join(PREREQUISITES)}",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    unknown = set(_required(config)) - set(PREREQUISITES)
+    if unknown:
+        raise pytest.UsageError(f"--require {','.join(sorted(unknown))}: there is only {', '.join(PREREQUISITES)}")
+
+
+def _required(config: pytest.Config) -> list[str]:
+    return [name for name in config.getoption("--require").split(",") if name]
+
+
+def missing(request: pytest.FixtureRequest, name: str, reason: str) -> None:
+    """Skip the test because the prerequisite is missing, or fail it if it was required."""
+    if name in _required(request.config):
+        pytest.fail(f"{name} is required: {reason}", pytrace=False)
+    pytest.skip(f"{name}: {reason}")
+
+
+@pytest.fixture(scope="session")
+def docker(request: pytest.FixtureRequest) -> str:
+    """The docker client's name, with an engine that answers."""
+    if shutil.which("docker") is None:
+        missing(request, "docker", "the client is not installed")
+    done = subprocess.run(["docker", "version", "--format", "{{.Server.Version}}"], capture_output=True, check=False)
+    if done.returncode != 0:
+        missing(request, "docker", "no engine answers")
+    return "docker"
+
+
+@pytest.fixture(scope="session")
+def podman(request: pytest.FixtureRequest) -> str:
+    """podman's name, where it can run a container."""
+    if shutil.which("podman") is None:
+        missing(request, "podman", "is not installed")
+    return "podman"
+
+
+def _python(request: pytest.FixtureRequest, framework: str) -> Path:
+    python = ROOT / f".venv-{framework}" / "bin" / "python"
+    if not (python.parent.parent / "ready").is_file():
+        missing(request, framework, f"no .venv-{framework}; make .venv-{framework}/ready makes it")
+    return python
+
+
+@pytest.fixture(scope="session")
+def torchtitan_python(request: pytest.FixtureRequest) -> Path:
+    """A Python with TorchTitan, PyTorch for CPU and this package."""
+    return _python(request, "torchtitan")
+
+
+@pytest.fixture(scope="session")
+def maxtext_python(request: pytest.FixtureRequest) -> Path:
+    """A Python with MaxText, JAX and this package."""
+    return _python(request, "maxtext")
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No PRIMUS_* variable, token or settings file of whoever runs the tests reaches one."""
+    for name in list(os.environ):
+        if name.startswith("PRIMUS_") or name in ("HF_TOKEN", "WANDB_API_KEY"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-settings"))

@@ -1,0 +1,57 @@
+"""A build repeats nothing, and a change to the launcher rebuilds the launcher's layers alone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+
+def executed(checkout: Path, framework: str, settings: Mapping[str, str]) -> set[str]:
+    """The instructions that a build ran rather than took from the cache."""
+    done = subprocess.run(
+        ["docker", "buildx", "bake", "--progress=plain", "--set=*.output=type=cacheonly", framework],
+        cwd=checkout,
+        env=dict(settings),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    steps = dict(re.findall(r"^#(\d+) \[[^\]]+ \d+/\d+\] ((?:RUN|COPY) .*)$", done.stderr, re.MULTILINE))
+    assert steps
+    return {step for number, step in steps.items() if f"\n#{number} CACHED\n" not in done.stderr}
+
+
+@pytest.fixture
+def checkout(root: Path, tmp_path: Path) -> Path:
+    """A copy of what a build reads."""
+    for name in ("base", "images", "primus"):
+        shutil.copytree(root / name, tmp_path / name)
+    for name in ("docker-bake.hcl", ".dockerignore"):
+        shutil.copy(root / name, tmp_path / name)
+    return tmp_path
+
+
+def test_a_second_build_runs_nothing(checkout: Path, framework: str, image: str, settings: Any) -> None:
+    executed(checkout, framework, settings)
+    assert executed(checkout, framework, settings) == set()
+
+
+def test_a_change_to_the_launcher_rebuilds_no_dependency(
+    checkout: Path, framework: str, image: str, settings: Any
+) -> None:
+    executed(checkout, framework, settings)
+    with (checkout / "primus/__init__.py").open("a", encoding="utf-8") as file:
+        file.write(f"# {uuid4()}\n")  # not what an earlier run of this test has cached
+    (checkout / "primus/__pycache__").mkdir(exist_ok=True)
+    (checkout / "primus/__pycache__/x.pyc").touch()  # the build does not see these
+    ran = executed(checkout, framework, settings)
+    assert ran
+    assert all(step.startswith("COPY ") and "primus" in step for step in ran), ran

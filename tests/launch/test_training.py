@@ -1,0 +1,121 @@
+"""TorchTitan and MaxText learn, on the host and in their images, with one process and two; and go on from a save."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.launch.support import EXAMPLES, ROOT, Run, primus
+
+pytestmark = pytest.mark.timeout(420)
+
+NO_NETWORK = ("--engine-arg=--network=none",)
+
+
+def learns(run: Run, framework: str, *, first: int, last: int) -> dict[int, float]:
+    """The losses of a run that showed every step and ended with less than half the loss it began with."""
+    assert run.code == 0, run.output[-3000:]
+    losses = run.losses(framework)
+    assert list(losses) == list(range(first, last + 1)), run.output[-3000:]
+    return losses
+
+
+def test_torchtitan_resumes_exactly(torchtitan_python: Path, run_dir: Path) -> None:
+    def train(directory: Path, steps: int, *more: str) -> dict[int, float]:
+        words = (
+            "run",
+            "--launcher=direct",
+            "--gpus-per-node=2",
+            f"--config={EXAMPLES['torchtitan']}",
+            f"--run-dir={directory}",
+        )
+        text = (
+            "training.dataset=text",
+            "training.dataset_path=examples/data/tales.jsonl",
+            "model.hf_assets_path=examples/data/tokenizer",
+        )
+        fixed = ("debug.seed=1", "debug.deterministic=true", f"training.steps={steps}", "lr_scheduler.decay_ratio=0.0")
+        run = primus(*words, *text, *fixed, *more, python=torchtitan_python)
+        assert run.code == 0, run.output[-3000:]
+        return run.losses("torchtitan")
+
+    whole = train(run_dir, 16, "checkpoint.interval=8")
+    assert list(whole) == list(range(1, 17))
+    assert whole[16] < whole[1] - 3
+    for later in (run_dir / "checkpoint").glob("step-16"):
+        shutil.rmtree(later)
+    assert [item.name for item in (run_dir / "checkpoint").iterdir()] == ["step-8"]
+    resumed = train(run_dir, 16, "checkpoint.interval=8")
+    assert resumed == {step: loss for step, loss in whole.items() if step > 8}
+
+
+def test_maxtext_on_the_host(maxtext_python: Path, run_dir: Path) -> None:
+    words = ("run", "--launcher=direct", f"--config={EXAMPLES['maxtext']}", f"--run-dir={run_dir}")
+    first = learns(primus(*words, "steps=20", python=maxtext_python), "maxtext", first=0, last=19)
+    assert first[19] < first[0] / 2
+    second = learns(primus(*words, "steps=25", python=maxtext_python), "maxtext", first=20, last=24)
+    assert second[24] < first[19]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_torchtitan_in_its_image(image: Callable[[str], str], run_dir: Path, processes: int) -> None:
+    image("torchtitan")
+    words = ("run", f"--config={EXAMPLES['torchtitan']}", f"--run-dir={run_dir}", f"--gpus-per-node={processes}")
+    losses = learns(primus(*words, *NO_NETWORK), "torchtitan", first=1, last=30)
+    assert min(losses[step] for step in range(28, 31)) < losses[1] / 2
+    again = learns(primus(*words, *NO_NETWORK, "training.steps=33"), "torchtitan", first=31, last=33)
+    assert max(again.values()) < losses[1]
+
+
+def test_maxtext_in_its_image(image: Callable[[str], str], run_dir: Path) -> None:
+    image("maxtext")
+    words = ("run", f"--config={EXAMPLES['maxtext']}", f"--run-dir={run_dir}", *NO_NETWORK)
+    first = learns(primus(*words, "steps=20"), "maxtext", first=0, last=19)
+    assert first[19] < first[0] / 2
+    second = learns(primus(*words, "steps=23"), "maxtext", first=20, last=22)
+    assert second[22] < first[19]
+
+
+def test_two_maxtext_processes_in_their_image(image: Callable[[str], str], run_dir: Path) -> None:
+    """Two nodes on one machine: both see the same losses, since they train one model."""
+    image("maxtext")
+    command = [
+        *(sys.executable, "-m", "primus", "run", "--nodes=2"),
+        *(f"--config={EXAMPLES['maxtext']}", f"--run-dir={run_dir}", "enable_checkpointing=false"),
+    ]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29612"}
+    nodes = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **place, "NODE_RANK": str(rank)},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        for rank in range(2)
+    ]
+    outputs = [node.communicate(timeout=300)[0] for node in nodes]
+    runs = [Run(code=node.returncode, output=output) for node, output in zip(nodes, outputs, strict=True)]
+    losses = [learns(run, "maxtext", first=0, last=19) for run in runs]
+    assert losses[0] == losses[1]
+    assert losses[0][19] < losses[0][0] / 2
+
+
+def test_maxtext_on_text(image: Callable[[str], str], run_dir: Path) -> None:
+    """Local text, found by its path relative to here and mounted by itself."""
+    image("maxtext")
+    run = primus(
+        *("run", f"--config={EXAMPLES['maxtext']}", f"--run-dir={run_dir}", *NO_NETWORK, "--offline", "steps=15"),
+        *("dataset_type=hf", "hf_path=json", "hf_data_dir=", "hf_train_files=examples/data/tales.jsonl"),
+        *("tokenizer_path=examples/data/tokenizer", "enable_checkpointing=false"),
+    )
+    losses = learns(run, "maxtext", first=0, last=14)
+    assert losses[14] < losses[0] - 1

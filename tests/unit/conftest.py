@@ -1,0 +1,115 @@
+"""What the unit tests share: an empty directory, an empty environment, no network, and short ways to write and run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import pytest
+
+from primus.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = tuple(sorted(ROOT.glob("examples/*/configs/*/*.yaml")))
+
+
+class Outcome(NamedTuple):
+    """What a command line did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Primus = Callable[..., Outcome]
+Write = Callable[[str, str], Path]
+Experiment = Callable[..., Path]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes `example` runs for each shipped experiment."""
+    if "example" in metafunc.fixturenames:
+        names = [str(path.relative_to(ROOT / "examples")).replace("/configs", "") for path in EXAMPLES]
+        metafunc.parametrize("example", EXAMPLES, ids=names)
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty current directory, no engine on PATH, nothing of the user's in the environment, and no network."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    monkeypatch.chdir(work)
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(PATH=str(home), HOME=str(home), LANG="C.UTF-8")
+
+    def refuse(*_args: object, **_options: object) -> NoReturn:
+        raise AssertionError("a unit test used the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def write() -> Write:
+    """Write a file below the current directory and get its path."""
+
+    def call(name: str, text: str) -> Path:
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8", newline="")
+        return path
+
+    return call
+
+
+@pytest.fixture
+def experiment(write: Write) -> Experiment:
+    """Write exp.yaml, a small valid experiment on the CPU.
+
+    `overrides` are YAML, each line indented as it is; `top` and `module` are lines of those levels. The overrides
+    begin on line 10.
+    """
+
+    def call(overrides: str = "{}", *, framework: str = "torchtitan", top: str = "", module: str = "") -> Path:
+        lines = [
+            "work_group: amd",
+            "user_name: root",
+            "exp_name: tiny",
+            "workspace: ./output",
+            "accelerator: cpu",
+            "modules:",
+            "  pre_trainer:",
+            f"    framework: {framework}",
+            "    overrides:",
+            textwrap.indent(textwrap.dedent(overrides).strip("\n"), " " * 6),
+            textwrap.indent(textwrap.dedent(module).strip("\n"), " " * 4),
+            textwrap.dedent(top).strip("\n"),
+        ]
+        return write("exp.yaml", "\n".join(line for line in lines if line) + "\n")
+
+    return call
+
+
+@pytest.fixture
+def primus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Primus:
+    """Run `primus WORDS...` in this process."""
+
+    def call(*words: Any) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["primus", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), out, err)
+
+    return call
