@@ -46,7 +46,7 @@ def build(
     from python_on_whales.exceptions import DockerException
 
     client = _client()
-    variables = {"ACCELERATOR": accelerator, "REGISTRY": registry and f"{registry.rstrip('/')}/", "VERSION": version}
+    variables = {"ACCELERATOR": accelerator, "REGISTRY": registry.rstrip("/"), "VERSION": version}
     wanted: list[Any] = list(targets)
     try:
         plan: Any = client.buildx.bake(wanted, files=[file], variables=variables, print=True)

@@ -260,8 +260,7 @@ def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = ()) -> st
     """What the user may have meant by a key the table does not have, or "" if nothing is near."""
     if dotted in table.renamed:
         return table.renamed[dotted]
-    own = _same_idea(dotted, table)
-    if own:
+    if own := _same_idea(dotted, table, 1.0):
         return f"{table.framework} calls it {own}"
     if dotted.replace("-", "_") in table.arguments:
         return f"did you mean {dotted.replace('-', '_')!r}?"
@@ -269,8 +268,12 @@ def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = ()) -> st
     near = difflib.get_close_matches(dotted, table.arguments, 1, 0.75)
     last = dotted.rsplit(".", 1)[-1]
     same_end = [name for name in table.arguments if name.rsplit(".", 1)[-1] == last and "." in name]
-    if near or same_end:
-        return f"did you mean {(same_end or near)[0]!r}?"
+    if same_end:
+        return f"did you mean {same_end[0]!r}?"
+    if own := _same_idea(dotted, table, 0.9):
+        return f"{table.framework} calls it {own}"
+    if near:
+        return f"did you mean {near[0]!r}?"
     if flag:
         return f"did you mean the option --{flag[0]}?"
     for other in frameworks():
@@ -281,11 +284,11 @@ def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = ()) -> st
     return f"did you mean {endings[near[0]]!r}?" if near else ""
 
 
-def _same_idea(dotted: str, table: Schema) -> str:
+def _same_idea(dotted: str, table: Schema, likeness: float) -> str:
     """Our name for what another backend calls `dotted`, or nearly so."""
     for names in _SAME_IDEA:
         ours = names.get(table.framework, "")
         others = [name for name in names.values() if name != ours]
-        if ours in table.arguments and difflib.get_close_matches(dotted, others, 1, 0.9):
+        if ours in table.arguments and difflib.get_close_matches(dotted, others, 1, likeness):
             return ours
     return ""

@@ -179,6 +179,7 @@ def test_a_word_that_is_no_override_is_refused(experiment: Experiment, word: str
         ("torchtitan", "local_batch_size", "did you mean 'training.local_batch_size'?"),
         ("torchtitan", "steps", "torchtitan calls it training.steps"),
         ("torchtitan", "train_iters", "torchtitan calls it training.steps"),
+        ("torchtitan", "train_iter", "torchtitan calls it training.steps"),
         ("torchtitan", "micro_batch_size", "torchtitan calls it training.local_batch_size"),
         ("torchtitan", "learning_rate", "torchtitan calls it optimizer.lr"),
         ("torchtitan", "base_emb_dim", "base_emb_dim is an argument of maxtext, not of torchtitan"),

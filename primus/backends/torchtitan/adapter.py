@@ -29,9 +29,11 @@ _ENV_GFX = {
 
 def modules(experiment: Experiment) -> dict[str, str]:
     """The Python modules this run imports, each with what needs it."""
-    converters = experiment.args.get("model", {}).get("converters", [])
-    float8 = [name for name in converters if name.startswith("quantize.")]
-    return {"torchtitan": "framework: torchtitan", **{"torchao": f"model.converters: {name}" for name in float8}}
+    needed = {"torchtitan": "framework: torchtitan"}
+    for name in experiment.args.get("model", {}).get("converters", []):
+        if name.startswith("quantize."):
+            needed["torchao"] = f"model.converters: {name}"
+    return needed
 
 
 def inputs(experiment: Experiment) -> tuple[str, ...]:
