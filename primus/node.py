@@ -80,9 +80,11 @@ def gfx_targets(topology: Path = _TOPOLOGY) -> tuple[str, ...]:
 
 
 def _visible(found: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...]:
-    for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
-        if listed := environ.get(name):
-            return found[: len(listed.split(","))]
+    # ROCR's list narrows the machine, HIP's (CUDA's is another name for it) what is left.
+    hip = environ.get("HIP_VISIBLE_DEVICES") or environ.get("CUDA_VISIBLE_DEVICES")
+    for listed in (environ.get("ROCR_VISIBLE_DEVICES"), hip):
+        if listed:
+            found = found[: len(listed.split(","))]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,14 @@ import click
 from primus._version import __version__
 from primus.errors import ConfigError, ImageError
 from primus.experiment.schema import frameworks
+from primus.image.engine import Client
 from primus.image.names import reference
 from primus.job import default_engine
 
 if TYPE_CHECKING:
     from python_on_whales import DockerClient
+
+_SHARED = ("base", "base-torch", "base-jax", "launcher")  # what the backends' images stand on
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,9 +47,12 @@ def build(
         raise ConfigError(
             f"{file}: no such file", hint="build from a checkout of Primus, or name its docker-bake.hcl with --file"
         )
+    for target in targets:
+        if target not in (*_SHARED, *frameworks()):
+            raise ConfigError(f"{target}: there is no such image", hint=_known(target))
     from python_on_whales.exceptions import DockerException
 
-    client = _client()
+    client = _client("docker", ask=not print_only)  # podman has no bake
     variables = {"ACCELERATOR": accelerator, "REGISTRY": registry.rstrip("/"), "VERSION": version}
     wanted: list[Any] = list(targets)
     try:
@@ -68,7 +75,7 @@ def build(
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def list_(accelerator: str | None, form: str) -> None:
     """List the Primus images on this machine."""
-    rows = [row for row in _local(_client()) if accelerator in (None, row["accelerator"])]
+    rows = [row for row in _local(_client(default_engine())) if accelerator in (None, row["accelerator"])]
     if form == "json":
         click.echo(json.dumps(rows, indent=2))
         return
@@ -96,16 +103,16 @@ def inspect(framework_or_image: str, accelerator: str, registry: str) -> None:
     name = framework_or_image
     if name in frameworks():
         name = reference(name, accelerator, registry=registry, engine=engine)
-    client = _client()
+    client = _client(engine)
     try:
         found = client.image.inspect(name)
         manifest = client.run(name, ["cat", "/etc/primus/image.json"], remove=True, networks=["none"], pull="never")
     except NoSuchImage as error:
-        raise ImageError(
-            f"{name} is not on this machine", hint=f"build it: docker buildx bake {framework_or_image}"
-        ) from error
+        known = framework_or_image in frameworks()
+        hint = f"build it: docker buildx bake {framework_or_image}" if known else _known(framework_or_image)
+        raise ImageError(f"{name} is not on this machine", hint=hint) from error
     except DockerException as error:
-        raise ImageError(f"{name} is not a Primus image: {(error.stderr or '').strip()}") from error
+        raise ImageError(f"{name} is not a Primus image: it has no /etc/primus/image.json") from error
     document = {
         "image": name,
         "id": found.id,
@@ -117,20 +124,21 @@ def inspect(framework_or_image: str, accelerator: str, registry: str) -> None:
     click.echo(json.dumps(document, indent=2))
 
 
-def _client() -> DockerClient:
-    """python-on-whales' client, imported here: it takes half a second that no other command should wait."""
-    from python_on_whales import DockerClient
-    from python_on_whales.client_config import ClientNotFoundError
+def _known(name: str) -> str:
+    near = difflib.get_close_matches(name, frameworks(), 1, 0.5)
+    return (f"did you mean {near[0]}? " if near else "") + f"images: {', '.join((*frameworks(), *_SHARED))}"
 
-    engine = default_engine()
-    client = DockerClient(client_call=[engine], client_type=engine)  # type: ignore[arg-type]
-    try:
-        client.version()
-    except ClientNotFoundError as error:
-        raise ImageError(
-            "neither docker nor podman is installed", hint="install Docker with its buildx plugin"
-        ) from error
-    return client
+
+def _client(engine: str, *, ask: bool = True) -> DockerClient:
+    """python-on-whales' client, imported here: it takes half a second that no other command should wait.
+
+    `ask` whether the engine answers first; its definition of a build can be printed without one.
+    """
+    if ask:
+        Client(engine).check()
+    from python_on_whales import DockerClient
+
+    return DockerClient(client_call=[engine], client_type=engine)  # type: ignore[arg-type]
 
 
 def _local(client: DockerClient) -> list[dict[str, Any]]:
@@ -146,6 +154,6 @@ def _local(client: DockerClient) -> list[dict[str, Any]]:
                 "size_mb": round((item.size or 0) / 1e6),
                 "id": item.id.removeprefix("sha256:")[:12],
             }
-            for tag in item.repo_tags or ["<none>"]
+            for tag in item.repo_tags or ()  # an untagged one is what a newer build replaced
         ]
     return sorted(rows, key=lambda row: str(row["image"]))
