@@ -67,7 +67,7 @@ install_engine() {
     own_policy=yes
   fi
   export DEBIAN_FRONTEND=noninteractive
-  { "${apt[@]}" update && "${apt[@]}" install docker.io docker-cli docker-buildx containerd; } >&2 || status=$?
+  { "${apt[@]}" update && "${apt[@]}" install docker.io docker-cli docker-buildx containerd; } >/dev/null || status=$?
   [ -z "$own_policy" ] || rm -f $policy
   return "$status"
 }

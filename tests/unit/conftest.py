@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import sys
@@ -16,6 +17,9 @@ from primus.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = tuple(sorted(ROOT.glob("examples/*/configs/*/*.yaml")))
+
+
+_NUMBERS = itertools.count()
 
 
 class Outcome(NamedTuple):
@@ -39,10 +43,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def alone(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty current directory, no engine on PATH, nothing of the user's in the environment, and no network."""
-    home, work = tmp_path / "home", tmp_path / "work"
-    home.mkdir()
+    place = tmp_path_factory.getbasetemp() / f"unit-{next(_NUMBERS)}"  # tmp_path takes as long as most tests here
+    home, work = place / "home", place / "work"
+    home.mkdir(parents=True)
     work.mkdir()
     monkeypatch.chdir(work)
     before = dict(os.environ)

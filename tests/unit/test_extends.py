@@ -125,7 +125,9 @@ def test_what_no_file_can_be_is_missing(write: Write, name: str) -> None:
 
 def test_an_experiment_is_extended_in_a_few_lines(write: Write, experiment: Experiment) -> None:
     experiment("training: {steps: 5, seq_len: 128}", top="env: {A: '1', B: '1'}")
-    text = "extends: exp.yaml\nexp_name: other\nenv: {B: '2'}\nmodules: {pre_trainer: {overrides: {training: {steps: 6}}}}"
+    text = (
+        "extends: exp.yaml\nexp_name: other\nenv: {B: '2'}\nmodules: {pre_trainer: {overrides: {training: {steps: 6}}}}"
+    )
     found = load_experiment(write("top.yaml", text), environ={})
     assert (found.exp_name, found.work_group) == ("other", "amd")
     assert found.env == {"A": "1", "B": "2"}

@@ -29,7 +29,9 @@ def layered(write: Write, experiment: Experiment) -> Path:
 
 def test_the_layers_have_an_order(layered: Path, experiment: Experiment) -> None:
     presets = [Path("p")]
-    assert load_experiment(layered, ["training.steps=4"], environ={}, preset_dirs=presets).args["training"]["steps"] == 4
+    assert (
+        load_experiment(layered, ["training.steps=4"], environ={}, preset_dirs=presets).args["training"]["steps"] == 4
+    )
     assert load_experiment(layered, environ={}, preset_dirs=presets).args["training"]["steps"] == 3
     path = experiment(module="config: p.yaml\nmodel: p.yaml")
     assert load_experiment(path, environ={}, preset_dirs=presets).args["training"]["steps"] == 2

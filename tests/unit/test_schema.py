@@ -100,9 +100,7 @@ def by_route(experiment: Experiment, route: str, key: str, text: str) -> Any:
     return found.args[key]
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "expected", "routes"), TABLE, ids=[f"{row[0]}={row[1][:12]}" for row in TABLE]
-)
+@pytest.mark.parametrize(("key", "text", "expected", "routes"), TABLE, ids=[f"{row[0]}={row[1][:12]}" for row in TABLE])
 def test_a_value_has_the_arguments_type_by_every_route(
     experiment: Experiment, key: str, text: str, expected: Any, routes: tuple[str, ...]
 ) -> None:
@@ -166,7 +164,7 @@ def test_words_are_overrides(experiment: Experiment, words: list[str], expected:
 
 @pytest.mark.parametrize("word", ["=5", ".a=5", "a..b=5", "a.=5", "-x", "-", "", "--=5", "---a=5", "<<=x", "é=1"])
 def test_a_word_that_is_no_override_is_refused(experiment: Experiment, word: str) -> None:
-    with pytest.raises(ConfigError, match="command line, argument 2: .* (is no override|is no key)"):
+    with pytest.raises(ConfigError, match=r"command line, argument 2: .* (is no override|is no key)"):
         load_experiment(experiment(), ["training.steps=1", word], environ={})
 
 
@@ -196,9 +194,7 @@ def test_a_word_that_is_no_override_is_refused(experiment: Experiment, word: str
         ("maxtext", "compile.enable", "compile.enable is an argument of torchtitan, not of maxtext"),
     ],
 )
-def test_an_unknown_argument_gets_the_nearest_name(
-    experiment: Experiment, framework: str, key: str, hint: str
-) -> None:
+def test_an_unknown_argument_gets_the_nearest_name(experiment: Experiment, framework: str, key: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_experiment(
             experiment(framework=framework), [f"{key}=5"], environ={}, flags=("nodes", "dry-run", "gpus-per-node")
@@ -213,7 +209,11 @@ def test_an_unknown_argument_gets_the_nearest_name(
         ("work_group:", "workgroup:", "exp.yaml:1:1: workgroup: unknown key\nhint: did you mean 'work_group'?"),
         ("modules:", "module:", "module: unknown key\nhint: did you mean 'modules'?"),
         ("pre_trainer:", "pretrainer:", "modules.pretrainer: unknown key\nhint: did you mean 'pre_trainer'?"),
-        ("overrides:", "overides:", "exp.yaml:9:5: modules.pre_trainer.overides: unknown key\nhint: did you mean 'over"),
+        (
+            "overrides:",
+            "overides:",
+            "exp.yaml:9:5: modules.pre_trainer.overides: unknown key\nhint: did you mean 'over",
+        ),
         ("framework: torchtitan", "framework: torchtian", "there is no 'torchtian'\nhint: did you mean 'torchtitan'?"),
         ("accelerator: cpu", "accelerator: gpu", "accelerator: 'gpu' is none of rocm, cpu"),
         ("exp_name: tiny", "", "exp.yaml:1:1: exp_name: is missing"),
@@ -300,7 +300,7 @@ def test_allow_unknown_lets_one_key_through_and_says_so(experiment: Experiment, 
 
 
 def test_a_name_the_backend_computes_cannot_be_set(experiment: Experiment) -> None:
-    with pytest.raises(ConfigError, match="exp.yaml:10:7: emb_dim: is computed by maxtext and cannot be set"):
+    with pytest.raises(ConfigError, match=r"exp\.yaml:10:7: emb_dim: is computed by maxtext and cannot be set"):
         load_experiment(experiment("emb_dim: 5", framework="maxtext"), environ={})
 
 

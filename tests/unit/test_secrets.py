@@ -56,9 +56,7 @@ def test_the_dry_run_shows_names_only(
 
 @pytest.mark.parametrize("flags", [(), ("--origin",), ("--format=json",), ("--format=json", "--origin")])
 @pytest.mark.parametrize("framework", USES)
-def test_show_prints_names_only(
-    experiment: Experiment, primus: Primus, flags: tuple[str, ...], framework: str
-) -> None:
+def test_show_prints_names_only(experiment: Experiment, primus: Primus, flags: tuple[str, ...], framework: str) -> None:
     os.environ["HF_TOKEN"] = VALUE
     done = primus("config", "show", experiment(USES[framework], framework=framework), *flags)
     assert done.code == 0

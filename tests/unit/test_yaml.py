@@ -229,7 +229,18 @@ def test_a_comment_is_no_part_of_a_value(text: str, expected: Any) -> None:
         (b"null\n", {}),
         (b"\xef\xbb\xbf", {}),
     ],
-    ids=["CRLF", "CRLF in a block", "BOM", "UTF-8", "no newline", "directive", "empty", "comment", "null", "only a BOM"],
+    ids=[
+        "CRLF",
+        "CRLF in a block",
+        "BOM",
+        "UTF-8",
+        "no newline",
+        "directive",
+        "empty",
+        "comment",
+        "null",
+        "only a BOM",
+    ],
 )
 def test_a_file_is_read(data: bytes, expected: dict[str, Any]) -> None:
     Path("f.yaml").write_bytes(data)
@@ -282,7 +293,7 @@ def test_files_are_utf8_whatever_the_locale() -> None:
 NASTY = [
     *("no", "on", "yes", "true", "null", "~", "", " ", "1e-5", "007", "0o17", "0x1f", "1_000", "1:30", "2024-01-01"),
     *(".inf", ".nan", ".5", "-", "- a", "a: b", "a:", ":", "# x", "x # y", "a#b", "?", "? a", "|", ">", "%x", "@x"),
-    *("`x", "&x", "*x", "!x", "!!int", "<<", "{", "}", "[", "]", "{a: b}", "[a]", ",", "'", '"', "''", 'a\'b"c', "\\"),
+    *("`x", "&x", "*x", "!x", "!!int", "<<", "{", "}", "[", "]", "{a: b}", "[a]", ",", "'", '"', "''", "a'b\"c", "\\"),
     *("a\nb", "a\n", "\n", "\na", " a", "a ", "a\tb", "\t", "a\r\nb", "a\rb", "\u2028", "\u0085", "\ufeff", "\x07"),
     *("${", "$${", "$$${", "${X}", "$X", "$(x)", "é", "日本", "😀", "---", "...", "--- a", "x" * 20_000, "a " * 9_000),
 ]

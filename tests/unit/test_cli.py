@@ -1,0 +1,222 @@
+"""The command line: exit codes, what is data and what is talk."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from primus._version import __version__
+from primus.backends.torchtitan import adapter
+from primus.errors import ConfigError, ImageError, LaunchError, PrimusError
+from primus.experiment import load_experiment
+from primus.image.manifest import Manifest, check, from_labels, inside
+from primus.image.names import reference
+
+from .conftest import Experiment, Primus, Write
+
+
+@pytest.mark.parametrize(("error", "code"), [(PrimusError, 1), (ConfigError, 2), (ImageError, 3), (LaunchError, 4)])
+def test_each_error_has_its_exit_code(error: type[PrimusError], code: int) -> None:
+    assert error.exit_code == code
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("-h",), ("run", "--help"), ("config", "-h")], ids=str)
+def test_help_is_data(primus: Primus, words: tuple[str, ...]) -> None:
+    done = primus(*words)
+    assert (done.code, done.err) == (0, "")
+    assert done.out
+
+
+def test_the_version_is_the_packages(primus: Primus) -> None:
+    assert primus("--version").out == f"primus {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("runn",), "No such command 'runn'. Did you mean 'run'?"),
+        (("zzz",), "No such command 'zzz'."),
+        (("-x",), "No such option '-x'."),
+        (("run",), "Missing option '--config'"),
+        (("run", "--config"), "requires an argument"),
+        (("run", "--config", "nope.yaml", "--dry-run"), "error: nope.yaml: no such file\n"),
+        (("run", "--config", ".", "--dry-run"), "error: .: is a directory\n"),
+        (("run", "--config", "/dev/null", "--dry-run"), "error: /dev/null: is no file\n"),
+        (("run", "--config", "", "--dry-run"), "is a directory"),
+        (("run", "--config", "loop.yaml", "--dry-run"), "error: loop.yaml: no such file\n"),
+        (("run", "--config", "x" * 5000, "--dry-run"), "no such file"),
+        (("run", "--config", "exp.yml", "--dry-run"), "hint: did you mean exp.yaml?"),
+        (("run", "--config", "exp.yaml", "--nodes=0"), "0 is not in the range x>=1"),
+        (("run", "--config", "exp.yaml", "--gpus-per-node=x"), "'x' is not a valid integer"),
+        (("run", "--config", "exp.yaml", "--launcher=slurmm"), "'slurmm' is not one of"),
+        (("run", "--config", "exp.yaml", "--nodes=2", "--dry-run"), "2 nodes need MASTER_ADDR"),
+        (("run", "--config", "exp.yaml", "--run-dir=~nosuchuser/x", "--dry-run"), "home directory"),
+        (("run", "--config", "exp.yaml", "--mount=/nope", "--dry-run"), "/nope does not exist"),
+        (("run", "--config", "exp.yaml", "--dev", "--dry-run"), "this directory is in no checkout of Primus"),
+        (("run", "--config", "exp.yaml", "--nodess=2", "--dry-run"), "hint: did you mean the option --nodes?"),
+        (("run", "--config", "exp.yaml", "--gpus_per_node=2", "--dry-run"), "the option --gpus-per-node?"),
+        (("run", "--config", "exp.yaml", "steps=2", "--dry-run"), "hint: torchtitan calls it training.steps"),
+        (("config", "show", "nope.yaml"), "error: nope.yaml: no such file\n"),
+        (("config", "show", "exp.yaml", "exp.yaml"), "'exp.yaml' is no override"),
+        (("config", "explain", "nope.yaml", "x"), "error: nope.yaml: no such file\n"),
+        (("config", "explain", "exp.yaml", "training.step"), "hint: did you mean 'training.steps'?"),
+        (("config", "check"), "Missing argument"),
+        (("image", "build", "--file", "nope.hcl"), "nope.hcl: no such file"),
+    ],
+    ids=lambda item: " ".join(item)[:60] if isinstance(item, tuple) else "",
+)
+def test_what_is_wrong_with_the_command_line_is_talk_and_exit_code_2(
+    primus: Primus, experiment: Experiment, words: tuple[str, ...], expected: str
+) -> None:
+    experiment()
+    Path("loop.yaml").symlink_to("loop.yaml")
+    done = primus(*words)
+    assert (done.code, done.out) == (2, "")
+    assert expected in done.err
+
+
+def test_check_goes_on_after_a_wrong_file(primus: Primus, experiment: Experiment, write: Write) -> None:
+    good, bad = experiment(), write("bad.yaml", "a: [")
+    done = primus("config", "check", bad, good, "nope.yaml")
+    assert (done.code, done.out) == (2, "exp.yaml: ok\n")
+    assert done.err.startswith("error: bad.yaml:")
+    assert done.err.endswith("primus: 2 of 3 file(s) wrong\n")
+
+
+def test_show_prints_a_file_that_loads_the_same(primus: Primus, experiment: Experiment, write: Write) -> None:
+    done = primus("config", "show", experiment("training: {steps: 3}"), "training.seq_len=5")
+    assert (done.code, done.err) == (0, "")
+    assert load_experiment(write("again.yaml", done.out), environ={}).args == {"training": {"steps": 3, "seq_len": 5}}
+
+
+def test_show_as_json_is_one_object(primus: Primus, experiment: Experiment) -> None:
+    done = primus("config", "show", experiment("optimizer: {lr: 1e-5}"), "--format=json")
+    assert json.loads(done.out) == {
+        "work_group": "amd",
+        "user_name": "root",
+        "exp_name": "tiny",
+        "workspace": "./output",
+        "framework": "torchtitan",
+        "stage": "pretrain",
+        "accelerator": "cpu",
+        "image": reference("torchtitan", "cpu"),
+        "args": {"optimizer": {"lr": 1e-5}},
+        "env": {},
+    }
+
+
+def test_explain_says_what_is_not_set(primus: Primus, experiment: Experiment) -> None:
+    done = primus("config", "explain", experiment(), "activation_checkpoint.mode")
+    assert done.out.splitlines() == [
+        "key      activation_checkpoint.mode",
+        "value    selective (not set: the backend's default)",
+        "type     str",
+        "default  selective",
+        "choices  selective, full, memory_budget, none",
+    ]
+
+
+def test_a_dry_run_prints_every_layer_and_every_file(primus: Primus, experiment: Experiment) -> None:
+    done = primus("run", "--config", experiment(), "--dry-run", "--launcher=container", "--run-dir=/r")
+    titles = [line for line in done.out.splitlines() if line.startswith("# ")]
+    assert titles == [
+        *("# on this machine (docker)", "# in the container", "# which becomes"),
+        *("# file: /r/experiment.yaml", "# file: /r/torchtitan.toml"),
+    ]
+
+
+def test_the_accelerator_of_the_command_line_beats_the_file(primus: Primus, experiment: Experiment) -> None:
+    done = primus("run", "--config", experiment(), "--dry-run", "--launcher=container", "--accelerator=rocm")
+    assert "--device=/dev/kfd" in done.out
+    assert "-rocm " in done.out
+
+
+def test_without_an_engine_the_launch_is_refused(primus: Primus, experiment: Experiment) -> None:
+    done = primus("run", "--config", experiment(), "--launcher=container")
+    assert (done.code, done.out) == (4, "")
+    assert "error: docker is not installed" in done.err
+    assert not Path("output").exists()
+
+
+def test_without_the_backend_the_direct_launch_is_refused(
+    primus: Primus, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "modules", lambda _experiment: {"no_such_module": "this test"})
+    done = primus("run", "--config", experiment(), "--launcher=direct")
+    assert (done.code, done.out) == (4, "")
+    assert "error: no_such_module is not installed" in done.err
+    assert "needed by this test" in done.err
+    assert not Path("output").exists()
+
+
+@pytest.mark.parametrize(
+    ("inspect", "code", "expected"),
+    [
+        ("exit 1", 3, "image:1 is not on this machine, and nothing may be pulled"),
+        ('echo \'[{"Config": {"Labels": null}}]\'', 3, "image:1 is not a Primus image"),
+        ('echo \'[{"Config": {"Labels": {"io.primus.framework": "maxtext"}}}]\'', 3, "image:1 is for maxtext"),
+    ],
+    ids=["missing", "not ours", "another framework"],
+)
+def test_a_wrong_image_is_exit_code_3(
+    primus: Primus, experiment: Experiment, inspect: str, code: int, expected: str
+) -> None:
+    engine = Path(os.environ["PATH"]) / "docker"
+    engine.write_text(f'#!/bin/sh\nif [ "$1" = image ]; then {inspect}; fi\n')
+    engine.chmod(0o755)
+    done = primus("run", "--config", experiment(), "--launcher=container", "--image=image:1", "--pull=never")
+    assert (done.code, done.out) == (code, "")
+    assert expected in done.err
+    assert not Path("output").exists()
+
+
+OURS = Manifest(framework="maxtext", accelerator="rocm", gfx=("gfx942", "gfx950"))
+
+
+@pytest.mark.parametrize(
+    ("manifest", "gfx"),
+    [(OURS, "gfx942"), (OURS, ""), (Manifest(framework="maxtext", accelerator="rocm"), "gfx1100")],
+    ids=["its GPU", "no GPU here", "an image for any"],
+)
+def test_a_fitting_image_is_accepted(manifest: Manifest, gfx: str) -> None:
+    check(manifest, framework="maxtext", accelerator="rocm", gfx=gfx, image="i")
+
+
+@pytest.mark.parametrize(
+    ("framework", "accelerator", "gfx", "expected"),
+    [
+        ("torchtitan", "rocm", "gfx942", "i is for maxtext, the experiment for torchtitan"),
+        ("maxtext", "cpu", "", "i is for accelerator rocm, the experiment for cpu"),
+        ("maxtext", "rocm", "gfx90a", "i is built for gfx942, gfx950; this machine's GPUs are gfx90a"),
+    ],
+)
+def test_an_image_for_something_else_is_refused(framework: str, accelerator: str, gfx: str, expected: str) -> None:
+    with pytest.raises(ImageError, match=expected):
+        check(OURS, framework=framework, accelerator=accelerator, gfx=gfx, image="i")
+
+
+def test_labels_and_the_file_inside_say_the_same(write: Write) -> None:
+    labels = {"framework": "maxtext", "accelerator": "rocm", "gfx": "gfx942;gfx950"}
+    assert from_labels({f"io.primus.{name}": value for name, value in labels.items()}) == OURS
+    assert from_labels({"other": "label"}) is None
+    document = {"framework": "maxtext", "accelerator": "rocm", "gfx": ["gfx942", "gfx950"], "more": {}}
+    assert inside(write("image.json", json.dumps(document))) == OURS
+    assert inside(Path("nope.json")) is None
+    with pytest.raises(ImageError, match="cannot be read"):
+        inside(write("image.json", "{"))
+
+
+@pytest.mark.parametrize(
+    ("registry", "engine", "expected"),
+    [
+        ("", "docker", f"primus-maxtext:{__version__}-rocm"),
+        ("", "podman", f"localhost/primus-maxtext:{__version__}-rocm"),
+        ("reg.local:5000/team/", "docker", f"reg.local:5000/team/primus-maxtext:{__version__}-rocm"),
+        ("reg.local:5000/team", "podman", f"reg.local:5000/team/primus-maxtext:{__version__}-rocm"),
+    ],
+)
+def test_an_image_has_a_name(registry: str, engine: str, expected: str) -> None:
+    assert reference("maxtext", "rocm", registry=registry, engine=engine) == expected

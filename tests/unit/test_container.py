@@ -1,0 +1,238 @@
+"""The container's command line: pure, from the job, the host and the environment."""
+
+from __future__ import annotations
+
+import csv
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from primus.errors import ConfigError
+from primus.experiment import load_experiment
+from primus.job import Job, Mount
+from primus.launchers import container
+from primus.launchers.container import Host, command
+
+from .conftest import Experiment
+
+HOST = Host(uid=1234, gid=100, groups=(993, 44), infiniband=False, rootless=False)
+ROOTLESS = HOST._replace(rootless=True)
+RUN = Path("/run dir")
+MakeJob = Callable[..., Job]
+
+
+@pytest.fixture
+def job(experiment: Experiment) -> MakeJob:
+    """A job of the small experiment."""
+
+    def call(*, accelerator: str = "cpu", **fields: Any) -> Job:
+        found = load_experiment(experiment(), environ={}, accelerator=accelerator)
+        return Job(**{"experiment": found, "image": "image:1", "run_dir": RUN, **fields})
+
+    return call
+
+
+def options(job: Job, host: Host = HOST, environ: dict[str, str] | None = None) -> list[str]:
+    """The engine's options: everything before the image."""
+    argv = command(job, host, environ or {}, "name").argv
+    return list(argv[2 : argv.index(job.image)])
+
+
+def mounts(job: Job, environ: dict[str, str] | None = None) -> list[list[str]]:
+    words = [word for word in options(job, HOST, environ) if word.startswith("--mount=")]
+    return [next(csv.reader([word.removeprefix("--mount=")])) for word in words]
+
+
+def test_what_every_container_gets(job: MakeJob) -> None:
+    given = options(job())
+    for word in (
+        *("--rm", "--interactive", "--init", "--name=name", "--label=io.primus.run=/run dir", "--pull=never"),
+        *("--network=host", "--ipc=host", "--workdir=/run dir", "--entrypoint=python", "--user=1234:100"),
+    ):
+        assert word in given
+
+
+@pytest.mark.parametrize("accelerator", ["rocm", "cpu"])
+@pytest.mark.parametrize("host", [HOST, ROOTLESS, HOST._replace(infiniband=True)], ids=["root", "rootless", "ib"])
+def test_a_container_is_never_privileged(job: MakeJob, accelerator: str, host: Host) -> None:
+    given = options(job(accelerator=accelerator), host)
+    assert not [word for word in given if "privileged" in word or "cap-add" in word or "security-opt" in word]
+    assert not [word for word in given if word.startswith("--shm-size")]
+
+
+def test_gpus_come_with_their_groups_as_numbers_and_their_limits(job: MakeJob) -> None:
+    given = options(job(accelerator="rocm"))
+    assert [word for word in given if word.startswith("--device")] == ["--device=/dev/kfd", "--device=/dev/dri"]
+    assert [word for word in given if word.startswith("--group-add")] == ["--group-add=993", "--group-add=44"]
+    assert [word for word in given if word.startswith("--ulimit")] == [
+        "--ulimit=memlock=-1",
+        "--ulimit=nofile=1048576:1048576",
+    ]
+
+
+def test_a_cpu_run_gets_no_device_group_or_limit(job: MakeJob) -> None:
+    given = options(job(), HOST._replace(infiniband=True))
+    assert not [word for word in given if word.startswith(("--device", "--group-add", "--ulimit"))]
+
+
+def test_infiniband_is_passed_on_where_it_is(job: MakeJob) -> None:
+    assert "--device=/dev/infiniband" in options(job(accelerator="rocm"), HOST._replace(infiniband=True))
+    assert "--device=/dev/infiniband" not in options(job(accelerator="rocm"), HOST)
+
+
+def test_rootless_podman_keeps_the_user_and_the_groups(job: MakeJob) -> None:
+    given = options(job(accelerator="rocm", engine="podman"), ROOTLESS)
+    assert "--userns=keep-id" in given
+    assert [word for word in given if word.startswith("--group-add")] == ["--group-add=keep-groups"]
+    assert not [word for word in given if word.startswith("--user=")]
+
+
+@pytest.mark.parametrize(
+    ("argument", "gone"),
+    [
+        ("--network=none", "--network=host"),
+        ("--net=none", "--network=host"),
+        ("--ipc=private", "--ipc=host"),
+        ("--shm-size=8g", "--ipc=host"),
+        ("--user=0:0", "--user=1234:100"),
+        ("--ulimit=memlock=1", "--ulimit=memlock=-1"),
+        ("--init=false", "--init"),
+        ("--user 0", "--user=1234:100"),
+    ],
+)
+def test_an_engine_argument_replaces_the_default(job: MakeJob, argument: str, gone: str) -> None:
+    assert gone in options(job(accelerator="rocm"))
+    given = options(job(accelerator="rocm", engine_args=(argument,)))
+    assert gone not in given
+    assert given[-1] == argument
+
+
+def test_other_engine_arguments_are_added(job: MakeJob) -> None:
+    given = options(job(engine_args=("--cpus=1", "--memory=1g")))
+    assert given == [*options(job()), "--cpus=1", "--memory=1g"]
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "sp ace", "com,ma", 'quo"te', "sin'gle", "#hash", "$HOME", "a=b", "ümlaut", "(x)", "a\\b"]
+)
+def test_any_path_can_be_mounted(job: MakeJob, name: str) -> None:
+    given = mounts(job(mounts=(Mount(source=Path("/src") / name, target=Path("/dst") / name, read_only=True),)))
+    assert given == [
+        ["type=bind", f"source={RUN}", f"target={RUN}"],
+        ["type=bind", f"source=/src/{name}", f"target=/dst/{name}", "readonly"],
+    ]
+
+
+def test_a_checkout_replaces_the_package_read_only(job: MakeJob) -> None:
+    assert mounts(job(dev=Path("/me/primus")))[1:] == [
+        ["type=bind", "source=/me/primus", "target=/opt/primus/primus", "readonly"]
+    ]
+
+
+def test_a_path_in_a_variable_is_mounted_where_it_is(job: MakeJob) -> None:
+    Path("tuned.csv").write_text("")
+    path = Path("tuned.csv").absolute()
+    environ = {"HIPBLASLT_TUNING_OVERRIDE_FILE": str(path), "HF_TOKEN": "/x", "UNRELATED": "/y", "NCCL_A": "a/b"}
+    assert mounts(job(), environ)[1:] == [["type=bind", f"source={path}", f"target={path}"]]
+
+
+def test_a_path_in_a_variable_that_does_not_exist_is_refused(job: MakeJob) -> None:
+    for value in ("/nope", "/" + "x" * 5000):
+        with pytest.raises(ConfigError, match=r"HF_HOME=/.*: there is no such path here"):
+            options(job(), HOST, {"HF_HOME": value})
+
+
+@pytest.mark.parametrize("value", [f"{RUN}/cache", "/data/cache"])
+def test_a_path_below_a_mount_needs_none(job: MakeJob, value: str) -> None:
+    given = mounts(job(mounts=(Mount(source=Path("/src"), target=Path("/data")),)), {"HF_HOME": value})
+    assert len(given) == 2
+
+
+def test_variables_are_named_and_secrets_are_not_even_that(job: MakeJob) -> None:
+    environ = {"NCCL_DEBUG": "INFO", "HF_TOKEN": "hf_x", "https_proxy": "http://u:p@h", "FOO": "1", "PATH": "/bin"}
+    given = [word for word in options(job(env_names=("FOO",)), HOST, environ) if word.startswith("--env")]
+    assert given == ["--env=FOO", "--env=NCCL_DEBUG"]
+
+
+def test_inside_runs_the_same_experiment_directly(job: MakeJob) -> None:
+    made = command(job(nodes=2, gpus_per_node=4), HOST, {}, "name")
+    inside = made.argv[made.argv.index("image:1") + 1 :]
+    assert inside[:3] == ("-m", "primus.launchers.lifeline", str(container.GRACE))
+    assert inside[3:] == (
+        *("primus", "run", "--launcher=direct", f"--config={RUN}/experiment.yaml", f"--run-dir={RUN}"),
+        *("--nodes=2", "--gpus-per-node=4"),
+    )
+    assert list(made.files) == [RUN / "experiment.yaml"]
+
+
+def test_the_grace_ends_before_slurms(job: MakeJob) -> None:
+    assert container.GRACE < 30
+    assert f"--stop-timeout={container.GRACE}" in options(job())
+
+
+def test_a_name_is_valid_and_unique(job: MakeJob, experiment: Experiment) -> None:
+    path = experiment()
+    path.write_text(path.read_text().replace("exp_name: tiny", 'exp_name: "ex périment (1) #$"'))
+    named = Job(experiment=load_experiment(path, environ={}), image="i", run_dir=RUN)
+    first, second = container.container_name(named), container.container_name(named)
+    assert first != second
+    assert first.startswith("primus-root-ex-p-riment-1-")
+    assert set(first) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+
+
+@pytest.mark.parametrize(
+    ("engine", "uid", "rootless"), [("docker", 1000, False), ("podman", 1000, True), ("podman", 0, False)]
+)
+def test_the_host_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: str, uid: int, rootless: bool
+) -> None:
+    gids = {"kfd": 993, "renderD128": 109, "renderD129": 109, "card0": 44}
+    (tmp_path / "dri").mkdir()
+    for name in gids:
+        (tmp_path / ("" if name == "kfd" else "dri") / name).touch()
+    plain = Path.stat
+
+    def fake(path: Path, **options: Any) -> Any:
+        if path.name in gids:
+            return SimpleNamespace(st_gid=gids[path.name], st_mode=stat.S_IFCHR | 0o660)
+        return plain(path, **options)
+
+    monkeypatch.setattr(Path, "stat", fake)
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    found = Host.look(engine, tmp_path)
+    assert (found.groups, found.rootless, found.infiniband) == ((109, 993), rootless, False)
+    (tmp_path / "infiniband").mkdir()
+    assert Host.look(engine, tmp_path).infiniband
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{here}", ("{here}", "{here}", False)),
+        ("{here}:/data", ("{here}", "/data", False)),
+        ("{here}:/data:ro", ("{here}", "/data", True)),
+        ("{here}:/data:rw", ("{here}", "/data", False)),
+        ("{here}::ro", ("{here}", "{here}", True)),
+        (".:/data", ("{here}", "/data", False)),
+        ("~:/home", ("{home}", "/home", False)),
+    ],
+)
+def test_a_mount_is_parsed(text: str, expected: tuple[str, str, bool]) -> None:
+    names = {"here": str(Path.cwd()), "home": os.environ["HOME"]}
+    source, target, read_only = expected
+    assert Mount.parse(text.format(**names)) == Mount(
+        source=Path(source.format(**names)), target=Path(target.format(**names)), read_only=read_only
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", ":/x", "/nope", ".:relative", ".:/x:rx", ".:/x:ro:y", "~nosuchuser/x", "x" * 5000]
+)
+def test_a_wrong_mount_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        Mount.parse(text)

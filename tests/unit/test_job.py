@@ -1,0 +1,125 @@
+"""What a run reads: paths that exist are mounted, paths that do not are said, names on a hub are left alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from primus.experiment import load_experiment
+from primus.job import Mount, default_engine, with_env, with_inputs
+
+from .conftest import Experiment, Primus, Write
+
+TITAN = "training: {{dataset: text, dataset_path: '{}'}}"
+
+
+@pytest.mark.parametrize(
+    ("framework", "overrides", "key"),
+    [
+        ("torchtitan", TITAN.format("data"), "training.dataset_path"),
+        ("torchtitan", "training: {dataset: text}\nmodel: {hf_assets_path: data}", "model.hf_assets_path"),
+        ("torchtitan", "training: {dataset: synthetic}\ncheckpoint: {initial_load_path: ./data}", "checkpoint.initial"),
+        ("maxtext", "dataset_type: hf\ntokenizer_path: data", "tokenizer_path"),
+        ("maxtext", "dataset_type: grain\ngrain_train_files: data", "grain_train_files"),
+        ("maxtext", "load_parameters_path: data", "load_parameters_path"),
+    ],
+)
+def test_an_existing_path_is_made_absolute_and_mounted(
+    experiment: Experiment, write: Write, framework: str, overrides: str, key: str
+) -> None:
+    write("data/x", "")
+    before = load_experiment(experiment(overrides, framework=framework), environ={})
+    found, mounts, missing = with_inputs(before, (), offline=False, environ={})
+    here = Path("data").absolute()
+    assert (mounts, missing) == ((Mount(source=here, target=here, read_only=True),), ())
+    assert str(here) in str(found.args)
+    assert str(here) not in str(before.args)
+
+
+@pytest.mark.parametrize("text", ["/nope", "./nope", "../nope", "/" + "x" * 5000], ids=lambda text: text[:8])
+def test_a_path_that_does_not_exist_is_missing(experiment: Experiment, text: str) -> None:
+    found = load_experiment(experiment(TITAN.format(text)), environ={})
+    _, mounts, (problem,) = with_inputs(found, (), offline=False, environ={})
+    assert mounts == ()
+    assert problem.where == "exp.yaml:10:47"
+    assert problem.message.startswith("training.dataset_path: /")
+    assert problem.message.endswith("does not exist on this machine")
+
+
+def test_a_path_inside_a_mount_is_not_looked_for_here(experiment: Experiment) -> None:
+    given = (Mount(source=Path("/src"), target=Path("/data")),)
+    found = load_experiment(experiment(TITAN.format("/data/set")), environ={})
+    assert with_inputs(found, given, offline=False, environ={})[1:] == (given, ())
+
+
+def test_a_name_on_a_hub_is_left_alone(experiment: Experiment) -> None:
+    path = experiment("dataset_type: hf\nhf_path: allenai/c4\ntokenizer_path: meta/llama", framework="maxtext")
+    before = load_experiment(path, environ={})
+    assert with_inputs(before, (), offline=False, environ={}) == (before, (), ())
+
+
+@pytest.mark.parametrize(
+    ("variable", "folder"),
+    [
+        ("HF_HUB_CACHE", "x"),
+        ("HF_HOME", "x/hub"),
+        ("XDG_CACHE_HOME", "x/huggingface/hub"),
+        ("", "../home/.cache/huggingface/hub"),
+    ],
+)
+def test_offline_a_name_on_a_hub_must_be_cached(
+    experiment: Experiment, write: Write, variable: str, folder: str
+) -> None:
+    path = experiment("dataset_type: hf\nhf_path: allenai/c4\ntokenizer_path: meta/llama", framework="maxtext")
+    environ = {variable: str(Path("x").absolute())} if variable else {}
+    found = load_experiment(path, environ={})
+    missing = with_inputs(found, (), offline=True, environ=environ)[2]
+    assert [problem.where for problem in missing] == ["exp.yaml:12:23", "exp.yaml:11:16"]
+    write(f"{folder}/models--meta--llama/snapshots/abc/config.json", "")
+    write(f"{folder}/datasets--allenai--c4/snapshots/abc/data", "")
+    assert with_inputs(found, (), offline=True, environ=environ)[2] == ()
+
+
+def test_synthetic_data_needs_no_path(experiment: Experiment) -> None:
+    path = experiment("training: {dataset: synthetic, dataset_path: /nope}\nmodel: {hf_assets_path: ./nope}")
+    assert with_inputs(load_experiment(path, environ={}), (), offline=True, environ={})[1:] == ((), ())
+
+
+def test_a_missing_input_stops_a_run_and_is_talk_in_a_dry_run(experiment: Experiment, primus: Primus) -> None:
+    words = ("run", "--config", experiment(TITAN.format("/nope")))
+    done = primus(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "exp.yaml:10:47: training.dataset_path: /nope does not exist" in done.err
+    done = primus(*words, "--dry-run")
+    assert done.code == 0
+    assert "training.dataset_path: /nope does not exist" in done.err
+
+
+def test_a_variable_given_by_name_stays_a_name(experiment: Experiment) -> None:
+    found = with_env(load_experiment(experiment(), environ={}), ("FOO",), offline=True)
+    assert found.env == {
+        "FOO": "${FOO}",
+        **dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("installed", "expected"),
+    [((), "docker"), (("docker",), "docker"), (("podman",), "podman"), (("docker", "podman"), "docker")],
+    ids=str,
+)
+def test_the_engine_is_docker_unless_only_podman_is_here(installed: tuple[str, ...], expected: str) -> None:
+    for name in installed:
+        path = Path(os.environ["PATH"]) / name
+        path.touch(mode=0o755)
+    assert default_engine() == expected
+
+
+@pytest.mark.parametrize("workspace", ["~/w", "w", "/w"])
+def test_the_run_directory_is_absolute_and_always_the_same(experiment: Experiment, workspace: str) -> None:
+    path = experiment()
+    path.write_text(path.read_text().replace("./output", workspace))
+    base = {"~/w": Path(os.environ["HOME"]) / "w", "w": Path.cwd() / "w", "/w": Path("/w")}[workspace]
+    assert load_experiment(path, environ={}).run_dir == base / "amd" / "root" / "tiny"

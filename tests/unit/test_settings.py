@@ -1,0 +1,140 @@
+"""Defaults from files: user, then project, then PRIMUS_* variables, then flags."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from .conftest import Experiment, Outcome, Primus, Write
+
+
+def run(primus: Primus, experiment: Experiment, *words: str) -> Outcome:
+    return primus("run", "--config", experiment(), "--launcher=container", "--dry-run", *words)
+
+
+def argv(primus: Primus, experiment: Experiment, *words: str) -> list[str]:
+    done = run(primus, experiment, *words)
+    assert (done.code, done.err) == (0, "")
+    return shlex.split(done.out.splitlines()[1])
+
+
+def test_a_flag_beats_a_variable_beats_the_project_beats_the_user(
+    primus: Primus, experiment: Experiment, write: Write
+) -> None:
+    assert any(word.startswith("primus-torchtitan:") for word in argv(primus, experiment))
+    write(f"{os.environ['HOME']}/.config/primus/config.yaml", "image: user\nengine_args: [--cpus=1]\n")
+    assert "user" in argv(primus, experiment)
+    write("primus.yaml", "image: project\n")
+    assert "project" in argv(primus, experiment)
+    assert "--cpus=1" in argv(primus, experiment)  # the files are merged, key by key
+    os.environ["PRIMUS_IMAGE"] = "variable"
+    assert "variable" in argv(primus, experiment)
+    assert "flag" in argv(primus, experiment, "--image=flag")
+
+
+def test_the_user_file_is_where_xdg_says(primus: Primus, experiment: Experiment, write: Write) -> None:
+    os.environ["XDG_CONFIG_HOME"] = str(Path.cwd() / "xdg")
+    write("xdg/primus/config.yaml", "image: mine\n")
+    assert "mine" in argv(primus, experiment)
+
+
+def test_the_project_file_is_the_nearest_above(
+    primus: Primus, experiment: Experiment, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("primus.yaml", "image: far\n")
+    write("a/primus.yaml", "image: near\n")
+    write("a/b/c", "")
+    monkeypatch.chdir("a/b")
+    assert "near" in argv(primus, experiment)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cpus: 1\n", "primus.yaml:1:1: cpus: unknown setting"),
+        ("nodes: 1\nmemory: 1\n", "primus.yaml:2:1: memory: unknown setting"),
+        ("imge: x\n", "imge: unknown setting\nhint: did you mean 'image'?"),
+        ("dry_run: true\n", "dry_run: unknown setting"),
+        ("config: x\n", "config: unknown setting"),
+        (
+            "engine_args: --cpus=1\n",
+            "primus.yaml:1:14: engine_args: must be a list\nhint: write engine_args: [--cpus=1]",
+        ),
+        ("engine_args: [[a]]\n", "engine_args: must be a list"),
+        ("mounts: /data\n", "mounts: must be a list"),
+        ("env: {A: b}\n", "env: must be a list"),
+        ("image: [a]\n", "image: must be one value"),
+        ("image: {a: b}\n", "image: must be one value"),
+        ("offline: 1\n", "offline: must be true or false"),
+        ("offline: yes\n", "offline: must be true or false"),
+        ("nodes: two\n", "'two' is not a valid integer"),
+        ("pull: nver\n", "'nver' is not one of 'missing', 'always', 'never'"),
+        ("image: ${NOT_SET}\n", "primus.yaml:1:8: ${NOT_SET} is not set"),
+        ("image: a\nimage: b\n", "primus.yaml:2:1: duplicate key 'image', first on line 1"),
+        ("- a\n", "the file must be a mapping"),
+        ("image:\tx\n", "primus.yaml:1:7: a tab"),
+    ],
+)
+def test_a_wrong_setting_is_said_with_its_place(
+    primus: Primus, experiment: Experiment, write: Write, text: str, expected: str
+) -> None:
+    write("primus.yaml", text)
+    done = run(primus, experiment)
+    assert (done.code, done.out) == (2, "")
+    assert expected in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("image: rocm/primus:v1  # pinned\n", "rocm/primus:v1"),
+        ("image: rocm/primus:v1\r\n", "rocm/primus:v1"),
+        ("\ufeffimage: rocm/primus:v1\n", "rocm/primus:v1"),
+        ("image: ${NOT_SET:rocm/primus:v1}\n", "rocm/primus:v1"),
+        ("engine_args: [--cpus=1, '--memory=1g']  # small\r\n", "--memory=1g"),
+        ("engine-args: ['--device=/dev/null']\r\n", "--device=/dev/null"),
+        ("gpus-per-node: 3\n", "--gpus-per-node=3"),
+        ("gpus_per_node: 3\n", "--gpus-per-node=3"),
+        ("image: null\nengine_args: null\ngpus_per_node: 3\n", "--gpus-per-node=3"),
+    ],
+    ids=["comment", "CRLF", "BOM", "default", "list", "CRLF list", "dashes", "underscores", "null"],
+)
+def test_a_setting_is_its_value_and_no_more(
+    primus: Primus, experiment: Experiment, write: Write, text: str, word: str
+) -> None:
+    write("primus.yaml", text)
+    given = argv(primus, experiment)
+    assert word in given
+    assert "null" not in given
+
+
+def test_null_takes_a_setting_of_the_user_back(primus: Primus, experiment: Experiment, write: Write) -> None:
+    write(f"{os.environ['HOME']}/.config/primus/config.yaml", "image: user\n")
+    write("primus.yaml", "image: null\n")
+    assert "user" not in argv(primus, experiment)
+
+
+def test_without_a_home_there_are_no_settings(primus: Primus, experiment: Experiment) -> None:
+    del os.environ["HOME"]
+    assert run(primus, experiment).code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("PRIMUS_OFFLINE", "maybe", "'maybe' is not a valid boolean"),
+        ("PRIMUS_ENGINE", "lxc", "'lxc' is not one of"),
+        ("PRIMUS_PRESET_DIR", "nope", "does not exist"),
+        ("PRIMUS_ACCELERATOR", "gpu", "'gpu' is not one of"),
+    ],
+)
+def test_a_wrong_variable_is_refused(
+    primus: Primus, experiment: Experiment, name: str, value: str, expected: str
+) -> None:
+    os.environ[name] = value
+    done = run(primus, experiment)
+    assert done.code == 2
+    assert expected in done.err
