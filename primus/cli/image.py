@@ -102,7 +102,7 @@ def inspect(framework_or_image: str, accelerator: str, registry: str) -> None:
     engine = default_engine()
     name = framework_or_image
     if name in frameworks():
-        name = reference(name, accelerator, registry=registry, engine=engine)
+        name = reference(name, accelerator, registry=registry)
     client = _client(engine)
     try:
         found = client.image.inspect(name)

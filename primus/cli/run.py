@@ -129,7 +129,7 @@ def run(
     directory = absolute(run_dir) if run_dir else experiment.run_dir
     job = Job(
         experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
-        image=image or reference(experiment.framework, experiment.accelerator, registry=registry, engine=engine),
+        image=image or reference(experiment.framework, experiment.accelerator, registry=registry),
         run_dir=directory,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
@@ -137,7 +137,8 @@ def run(
         env_names=names,
         engine=engine,
         engine_args=engine_args,
-        pull="never" if offline else pull,
+        # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
+        pull=pull if (registry or image) and not offline else "never",
         dev=_checkout() if dev else None,
     )
     chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")

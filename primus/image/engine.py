@@ -71,7 +71,7 @@ class Client:
         framework = image.rsplit("/", 1)[-1].split(":", 1)[0].removeprefix("primus-")
         build = f"build it: docker buildx bake {framework}; or name another with --image"
         if pull == "never":
-            raise ImageError(f"{image} is not on this machine, and nothing may be pulled", hint=build)
+            raise ImageError(f"{image} is not on this machine, and nothing is pulled", hint=f"{build}, or a --registry")
         done = subprocess.run((self.engine, "pull", image), check=False, stdout=2)  # progress is talk: to stderr
         if done.returncode != 0:
             raise ImageError(f"{image} is not on this machine and cannot be pulled", hint=build)

@@ -118,7 +118,7 @@ def toy(image: Callable[[str], str], run_dir: Path) -> Iterator[Callable[..., su
 def run_toy(run_dir: str, script: str, engine: str) -> int:
     job = Job(
         experiment=load_experiment(TORCHTITAN),
-        image=reference("base-torch", "cpu", engine=engine),
+        image=reference("base-torch", "cpu"),
         run_dir=Path(run_dir),
         engine=engine,
         dev=ROOT / "primus",
@@ -294,12 +294,10 @@ def test_wrong_accelerator_inside_an_image(docker: str, image: Callable[[str], s
 def test_podman_runs_the_same_container(
     podman: str, docker: str, image: Callable[[str], str], toy: Toy, run_dir: Path
 ) -> None:
-    base = image("base-torch")
-    name = reference("base-torch", "cpu", engine="podman")
+    name = image("base-torch")
     if subprocess.run([podman, "image", "exists", name], check=False).returncode != 0:
-        with subprocess.Popen([docker, "save", base], stdout=subprocess.PIPE) as save:
+        with subprocess.Popen([docker, "save", name], stdout=subprocess.PIPE) as save:
             subprocess.run([podman, "load"], stdin=save.stdout, capture_output=True, check=True)
-        subprocess.run([podman, "tag", f"docker.io/library/{base}", name], capture_output=True, check=True)
     assert toy("touch file; exit 5", engine="podman").wait(120) == 5
     assert (run_dir / "file").stat().st_uid == os.getuid()
     names = subprocess.run(
