@@ -11,6 +11,7 @@ import click
 
 from primus.cli import note, report
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN
+from primus.cli.settings import with_settings
 from primus.errors import ConfigError, PrimusError
 from primus.experiment import Experiment, flat, load_experiment
 from primus.experiment.render import as_json, resolved_yaml
@@ -112,6 +113,10 @@ def explain(
         rows += [("shadows", f"{_text(value)} from {at.layer}, {at}") for value, at in reversed(provenance.shadowed)]
     for name, text in rows:
         click.echo(f"{name:<8} {text}")
+
+
+for _command in (show, check, explain):
+    with_settings(_command)
 
 
 def _values(experiment: Experiment) -> dict[str, Any]:

@@ -34,7 +34,11 @@ def with_settings(command: click.Command, sources: Callable[[], tuple[Path, ...]
     def make_context(
         info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        extra["default_map"] = {**load(command, sources()), **(extra.get("default_map") or {})}
+        from primus.cli.run import run  # its options are what can be set; other commands share some of them
+
+        shared = {option.name for option in command.params}
+        found = {name: value for name, value in load(run, sources()).items() if name in shared}
+        extra["default_map"] = {**found, **(extra.get("default_map") or {})}
         return invoke(info_name, args, parent, **extra)
 
     command.make_context = make_context  # type: ignore[method-assign]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -242,6 +243,8 @@ def _text(node: Map, key: str, problems: list[Problem], *, default: str | None =
                 message=f"{key}: {value.text!r} names a directory of the run and cannot hold a '/'", where=str(value.at)
             )
         )
+    if re.search("[\x00-\x1f\x7f]", value.text):
+        problems.append(Problem(message=f"{prefix}{key}: cannot hold a control character", where=str(value.at)))
     if isinstance(value.text, Template):
         problems.append(Problem(message=f"{prefix}{key}: cannot hold a secret", where=str(value.at)))
     return value.text

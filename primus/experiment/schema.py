@@ -56,6 +56,7 @@ class Schema:
     framework: str
     version: str
     arguments: Mapping[str, Argument]
+    sections: frozenset[str]  # what nested arguments are in: "a" and "a.b" of a.b.c
     computed: frozenset[str]  # names the backend derives itself and refuses to be given
     renamed: Mapping[str, str]  # names of upstream Primus that are not the backend's -> what to write instead
 
@@ -72,6 +73,7 @@ def schema(framework: str) -> Schema:
     folder = resources.files("primus") / "backends" / framework
     table = json.loads((folder / "arguments.json").read_text(encoding="utf-8"))
     renamed = folder / "renamed.json"
+    names = [row["name"] for row in table["arguments"]]
     return Schema(
         framework=framework,
         version=table["version"],
@@ -81,6 +83,7 @@ def schema(framework: str) -> Schema:
             )
             for row in table["arguments"]
         },
+        sections=frozenset(name[:dot] for name in names for dot in range(len(name)) if name[dot] == "."),
         computed=frozenset(table.get("computed", ())),
         renamed=json.loads(renamed.read_text(encoding="utf-8")) if renamed.is_file() else {},
     )
@@ -102,7 +105,6 @@ def typed(node: Map, table: Schema, *, allow: frozenset[str] = frozenset(), flag
     """
     problems: list[Problem] = []
     unknown: list[str] = []
-    sections = {name[:dot] for name in table.arguments for dot in range(len(name)) if name[dot] == "."}
 
     def walk(part: Map, prefix: str) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -120,9 +122,9 @@ def typed(node: Map, table: Schema, *, allow: frozenset[str] = frozenset(), flag
                 except ValueError as error:
                     hint = str(error.args[1]) if len(error.args) > 1 else ""
                     problems.append(Problem(message=f"{dotted}: {error.args[0]}", where=str(value.at), hint=hint))
-            elif dotted in sections and isinstance(value, Map):
+            elif dotted in table.sections and isinstance(value, Map):
                 result[key] = walk(value, f"{dotted}.")
-            elif dotted in sections:
+            elif dotted in table.sections:
                 if not (isinstance(value, Scalar) and scalar_value(value) is None):
                     problems.append(
                         Problem(message=f"{dotted}: is a section of keys, not a value", where=str(value.at))

@@ -55,6 +55,12 @@ def test_torchtitan_resumes_exactly(torchtitan_python: Path, run_dir: Path) -> N
     assert resumed == {step: loss for step, loss in whole.items() if step > 8}
 
 
+def test_torchtitan_alone_on_the_host(torchtitan_python: Path, run_dir: Path) -> None:
+    words = ("run", "--launcher=direct", f"--config={EXAMPLES['torchtitan']}", f"--run-dir={run_dir}")
+    losses = learns(primus(*words, "checkpoint.enable=false", python=torchtitan_python), "torchtitan", first=1, last=30)
+    assert min(losses[step] for step in range(28, 31)) < losses[1] / 2
+
+
 def test_maxtext_on_the_host(maxtext_python: Path, run_dir: Path) -> None:
     words = ("run", "--launcher=direct", f"--config={EXAMPLES['maxtext']}", f"--run-dir={run_dir}")
     first = learns(primus(*words, "steps=20", python=maxtext_python), "maxtext", first=0, last=19)
@@ -74,36 +80,40 @@ def test_torchtitan_in_its_image(image: Callable[[str], str], run_dir: Path, pro
 
 
 def test_maxtext_in_its_image(image: Callable[[str], str], run_dir: Path) -> None:
+    """With a token, which MaxText is given as an argument and which nothing may show."""
     image("maxtext")
     words = ("run", f"--config={EXAMPLES['maxtext']}", f"--run-dir={run_dir}", *NO_NETWORK)
-    first = learns(primus(*words, "steps=20"), "maxtext", first=0, last=19)
+    token = "hf_secret123"
+    begun = primus(*words, "steps=20", 'hf_access_token=${HF_TOKEN:""}', env={"HF_TOKEN": token})
+    first = learns(begun, "maxtext", first=0, last=19)
     assert first[19] < first[0] / 2
     second = learns(primus(*words, "steps=23"), "maxtext", first=20, last=22)
     assert second[22] < first[19]
+    assert token not in begun.output
+    assert [path for path in run_dir.rglob("*") if path.is_file() and token.encode() in path.read_bytes()] == []
 
 
-def test_two_maxtext_processes_in_their_image(image: Callable[[str], str], run_dir: Path) -> None:
+@pytest.mark.parametrize("place", ["host", "image"])
+def test_two_maxtext_processes(place: str, request: pytest.FixtureRequest, run_dir: Path) -> None:
     """Two nodes on one machine: both see the same losses, since they train one model."""
-    image("maxtext")
+    python, launcher = sys.executable, "container"
+    if place == "host":
+        python, launcher = request.getfixturevalue("maxtext_python"), "direct"
+    else:
+        request.getfixturevalue("image")("maxtext")
     command = [
-        *(sys.executable, "-m", "primus", "run", "--nodes=2"),
+        *(str(python), "-m", "primus", "run", "--nodes=2", f"--launcher={launcher}"),
         *(f"--config={EXAMPLES['maxtext']}", f"--run-dir={run_dir}", "enable_checkpointing=false"),
     ]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29612"}
-    nodes = [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **place, "NODE_RANK": str(rank)},
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        for rank in range(2)
-    ]
-    outputs = [node.communicate(timeout=300)[0] for node in nodes]
-    runs = [Run(code=node.returncode, output=output) for node, output in zip(nodes, outputs, strict=True)]
+    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29612"}
+    logs = [run_dir.parent / f"{rank}.log" for rank in range(2)]  # files: a full pipe would hold one node back
+    nodes = []
+    for rank, log in enumerate(logs):
+        with log.open("w") as output:
+            env = {**os.environ, **meet, "NODE_RANK": str(rank)}
+            nodes.append(subprocess.Popen(command, env=env, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT))
+    codes = [node.wait(300) for node in nodes]
+    runs = [Run(code=code, output=log.read_text(errors="replace")) for code, log in zip(codes, logs, strict=True)]
     losses = [learns(run, "maxtext", first=0, last=19) for run in runs]
     assert losses[0] == losses[1]
     assert losses[0][19] < losses[0][0] / 2

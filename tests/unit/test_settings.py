@@ -138,3 +138,12 @@ def test_a_wrong_variable_is_refused(
     done = run(primus, experiment)
     assert done.code == 2
     assert expected in done.err
+
+
+def test_the_same_presets_are_checked_as_run(primus: Primus, experiment: Experiment, write: Write) -> None:
+    write("primus.yaml", "preset_dirs: [mine]\nregistry: reg.local\nengine: podman\n")
+    write("mine/models/torchtitan/own.yaml", "training: {steps: 77}\n")
+    path = experiment(module="model: own.yaml")
+    assert primus("config", "check", path).code == 0
+    assert "value    77" in primus("config", "explain", path, "training.steps").out
+    assert '"image": "reg.local/primus-torchtitan' in primus("config", "show", path, "--format=json").out
