@@ -44,10 +44,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty current directory, no engine on PATH, nothing of the user's in the environment, and no network."""
-    place = tmp_path_factory.getbasetemp() / f"unit-{next(_NUMBERS)}"  # tmp_path takes as long as most tests here
-    home, work = place / "home", place / "work"
-    home.mkdir(parents=True)
+    """An empty current directory, no home, engine or network, and nothing of the user's in the environment."""
+    work = tmp_path_factory.getbasetemp() / f"unit-{next(_NUMBERS)}"  # tmp_path takes as long as most tests here
+    home = work.with_name(f"{work.name}-home")  # which nobody has made yet
     work.mkdir()
     monkeypatch.chdir(work)
     before = dict(os.environ)

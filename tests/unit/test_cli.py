@@ -165,6 +165,7 @@ def test_a_wrong_image_is_exit_code_3(
     primus: Primus, experiment: Experiment, inspect: str, code: int, expected: str
 ) -> None:
     engine = Path(os.environ["PATH"]) / "docker"
+    engine.parent.mkdir()
     engine.write_text(f'#!/bin/sh\nif [ "$1" = image ]; then {inspect}; fi\n')
     engine.chmod(0o755)
     done = primus("run", "--config", experiment(), "--launcher=container", "--image=image:1", "--pull=never")

@@ -128,6 +128,11 @@ def test_any_path_can_be_mounted(job: MakeJob, name: str) -> None:
     ]
 
 
+def test_a_quote_in_a_path_is_doubled_as_strict_csv_wants_it(job: MakeJob) -> None:
+    given = options(job(mounts=(Mount(source=Path('/a"b'), target=Path("/c")),)))
+    assert '--mount=type=bind,"source=/a""b",target=/c' in given
+
+
 def test_a_checkout_replaces_the_package_read_only(job: MakeJob) -> None:
     assert mounts(job(dev=Path("/me/primus")))[1:] == [
         ["type=bind", "source=/me/primus", "target=/opt/primus/primus", "readonly"]
@@ -223,6 +228,7 @@ def test_the_host_is_looked_at(
     ],
 )
 def test_a_mount_is_parsed(text: str, expected: tuple[str, str, bool]) -> None:
+    Path(os.environ["HOME"]).mkdir()
     names = {"here": str(Path.cwd()), "home": os.environ["HOME"]}
     source, target, read_only = expected
     assert Mount.parse(text.format(**names)) == Mount(

@@ -66,13 +66,14 @@ def test_a_name_on_a_hub_is_left_alone(experiment: Experiment) -> None:
         ("HF_HUB_CACHE", "x"),
         ("HF_HOME", "x/hub"),
         ("XDG_CACHE_HOME", "x/huggingface/hub"),
-        ("", "../home/.cache/huggingface/hub"),
+        ("", "{HOME}/.cache/huggingface/hub"),
     ],
 )
 def test_offline_a_name_on_a_hub_must_be_cached(
     experiment: Experiment, write: Write, variable: str, folder: str
 ) -> None:
     path = experiment("dataset_type: hf\nhf_path: allenai/c4\ntokenizer_path: meta/llama", framework="maxtext")
+    folder = folder.format(**os.environ)
     environ = {variable: str(Path("x").absolute())} if variable else {}
     found = load_experiment(path, environ={})
     missing = with_inputs(found, (), offline=True, environ=environ)[2]
@@ -111,6 +112,7 @@ def test_a_variable_given_by_name_stays_a_name(experiment: Experiment) -> None:
     ids=str,
 )
 def test_the_engine_is_docker_unless_only_podman_is_here(installed: tuple[str, ...], expected: str) -> None:
+    Path(os.environ["PATH"]).mkdir()
     for name in installed:
         path = Path(os.environ["PATH"]) / name
         path.touch(mode=0o755)

@@ -147,3 +147,15 @@ def test_the_resolved_file_of_a_shipped_example_is_final(example: Path, write: W
     again = load_experiment(write("resolved.yaml", text), environ={})
     assert resolved_yaml(again) == text
     assert (again.args, again.env, again.exp_name) == (found.args, found.env, found.exp_name)
+
+
+def test_the_resolved_file_says_everything(experiment: Experiment, write: Write) -> None:
+    path = experiment("training: {steps: 3}", framework="torchtitan", top="env: {A: '1', B: 'x${HF_TOKEN}', C: '$${'}")
+    found = load_experiment(path, environ={"HF_TOKEN": "t"})
+    assert resolved_yaml(found).splitlines() == [
+        *("work_group: amd", "user_name: root", "exp_name: tiny", "workspace: ./output", "accelerator: cpu", "env:"),
+        *("  A: '1'", "  B: x${HF_TOKEN}", "  C: $${", "modules:", "  pre_trainer:", "    framework: torchtitan"),
+        *("    overrides:", "      training:", "        steps: 3"),
+    ]
+    again = load_experiment(write("resolved.yaml", resolved_yaml(found)), environ={"HF_TOKEN": "t"})
+    assert again.env == found.env == {"A": "1", "B": "x${HF_TOKEN}", "C": "${"}

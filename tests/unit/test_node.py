@@ -50,6 +50,7 @@ def detect(
         (110000, "gfx1100"),
         (120001, "gfx1201"),
         (100300, "gfx1030"),
+        (91011, "gfx9ab"),  # none yet: minor and stepping are both hexadecimal
     ],
 )
 def test_the_architecture_is_decoded(topology: Topology, version: int, expected: str) -> None:

@@ -19,7 +19,7 @@ from .conftest import Primus
 
 def listing(*roots: Path) -> dict[str, int]:
     """Every path below `roots`, with the time of its last change."""
-    return {str(path): path.lstat().st_mtime_ns for root in roots for path in [root, *root.rglob("*")]}
+    return {str(path): path.lstat().st_mtime_ns for root in roots for path in [root, *root.rglob("*")] if path.exists()}
 
 
 @pytest.fixture
