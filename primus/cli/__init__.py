@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -59,6 +60,8 @@ def cli() -> None:
 def main() -> None:
     """The console script. Exit codes: 0 ok, 2 usage or configuration, 3 image, 4 launch, else the training's own."""
     try:
+        if not Path().exists():
+            raise PrimusError("the current directory does not exist any more", hint="change to one that does")
         cli(prog_name="primus")
     except PrimusError as error:
         report(error)

@@ -96,6 +96,9 @@ def explain(
     values = _values(experiment)
     argument = table.arguments.get(key)
     if argument is None and key not in values:
+        inside = [name for name in {**table.arguments, **values} if name.startswith(f"{key}.")]
+        if inside:
+            raise ConfigError(f"{key}: is a section; name one of its keys", hint=", ".join(inside))
         raise ConfigError(f"{key}: unknown to {experiment.framework} {table.version}", hint=suggestion(key, table))
     rows: list[tuple[str, str]] = [("key", key)]
     if key in values:

@@ -48,9 +48,9 @@ def with_settings(command: click.Command, sources: Callable[[], tuple[Path, ...]
 def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
     """The settings in `paths` that are options of `command`; the later file wins. Raises ConfigError for other keys."""
     options = {
-        option.name: option
+        _key(option): option
         for option in command.params
-        if isinstance(option, click.Option) and option.name and option.name not in ("config", "dry_run", "help")
+        if isinstance(option, click.Option) and option.name not in ("config", "dry_run", "help")
     }
     problems: list[Problem] = []
     result: dict[str, Any] = {}
@@ -60,11 +60,11 @@ def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
         for key, value in node.items.items():
             option = options.get(key.replace("-", "_"))
             if option is None:
-                near = difflib.get_close_matches(key, [str(name) for name in options], 1, 0.6)
+                near = difflib.get_close_matches(key, options, 1, 0.6)
                 hint = (
                     f"did you mean {near[0]!r}?"
                     if near
-                    else f"settings are the options of primus run: {', '.join(sorted(map(str, options)))}"
+                    else f"settings are the options of primus run: {', '.join(sorted(options))}"
                 )
                 problems.append(Problem(message=f"{key}: unknown setting", where=str(node.keys[key]), hint=hint))
                 continue
@@ -80,6 +80,11 @@ def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
     return result
 
 
+def _key(option: click.Option) -> str:
+    """The option's setting: its own long name, --engine-arg as engine_arg."""
+    return max(option.opts, key=len).removeprefix("--").replace("-", "_")
+
+
 def _value(node: Node, option: click.Option) -> Any:
     items = node.items if isinstance(node, Seq) else (node,)
     if any(isinstance(item, Scalar) and isinstance(item.text, Template) for item in items):
@@ -87,13 +92,17 @@ def _value(node: Node, option: click.Option) -> Any:
     if option.multiple:
         if not isinstance(node, Seq) or not all(isinstance(item, Scalar) for item in node.items):
             example = "[--cpus=1]" if option.name == "engine_args" else "[...]"
-            raise ValueError("must be a list", f"write {option.name}: {example}")
+            raise ValueError("must be a list", f"write {_key(option)}: {example}")
         return tuple(item.text for item in node.items if isinstance(item, Scalar))
     if isinstance(node, (Map, Seq)):
-        raise ValueError("must be one value", f"write {option.name}: VALUE")
+        raise ValueError("must be one value", f"write {_key(option)}: VALUE")
     if option.is_flag:
         value = scalar_value(node)
         if not isinstance(value, bool):
-            raise ValueError("must be true or false", f"write {option.name}: true")
+            raise ValueError("must be true or false", f"write {_key(option)}: true")
         return value
+    try:
+        option.type.convert(node.text, option, None)  # click converts it again, but would not know the place
+    except click.BadParameter as error:
+        raise ValueError(error.message.rstrip("."), f"see primus run --help on {max(option.opts, key=len)}") from error
     return node.text

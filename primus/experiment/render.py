@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from primus.experiment.substitute import escaped
@@ -41,7 +43,16 @@ def as_json(experiment: Experiment, *, image: str, origins: bool) -> str:
     }
     if origins:
         document["origins"] = {key: _provenance(value) for key, value in experiment.origins.items()}
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity and no NaN: they become YAML's words for them."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return dump(value).split()[0] if isinstance(value, float) and not isfinite(value) else value
 
 
 def _provenance(value: Provenance) -> dict[str, Any]:

@@ -220,3 +220,32 @@ def test_labels_and_the_file_inside_say_the_same(write: Write) -> None:
 )
 def test_an_image_has_a_name(registry: str, expected: str) -> None:
     assert reference("maxtext", "rocm", registry=registry) == expected
+
+
+def test_infinity_is_a_word_in_json(primus: Primus, experiment: Experiment) -> None:
+    done = primus("config", "show", experiment(), "--format=json", "optimizer.lr=.inf", "optimizer.eps=.nan")
+    found = json.loads(done.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert found["args"]["optimizer"] == {"lr": ".inf", "eps": ".nan"}
+
+
+def test_a_section_is_explained_by_its_keys(primus: Primus, experiment: Experiment) -> None:
+    done = primus("config", "explain", experiment(), "checkpoint")
+    assert done.code == 2
+    assert "checkpoint: is a section" in done.err
+    assert "checkpoint.interval" in done.err
+
+
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = "import pathlib; from primus.cli import main; pathlib.Path.cwd().rmdir(); main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "config", "check", "x.yaml"],
+        cwd=gone,
+        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: the current directory does not exist any more" in done.stderr

@@ -25,7 +25,7 @@ def test_a_flag_beats_a_variable_beats_the_project_beats_the_user(
     primus: Primus, experiment: Experiment, write: Write
 ) -> None:
     assert any(word.startswith("primus-torchtitan:") for word in argv(primus, experiment))
-    write(f"{os.environ['HOME']}/.config/primus/config.yaml", "image: user\nengine_args: [--cpus=1]\n")
+    write(f"{os.environ['HOME']}/.config/primus/config.yaml", "image: user\nengine_arg: [--cpus=1]\n")
     assert "user" in argv(primus, experiment)
     write("primus.yaml", "image: project\n")
     assert "project" in argv(primus, experiment)
@@ -60,11 +60,13 @@ def test_the_project_file_is_the_nearest_above(
         ("dry_run: true\n", "dry_run: unknown setting"),
         ("config: x\n", "config: unknown setting"),
         (
-            "engine_args: --cpus=1\n",
-            "primus.yaml:1:14: engine_args: must be a list\nhint: write engine_args: [--cpus=1]",
+            "engine_arg: --cpus=1\n",
+            "primus.yaml:1:13: engine_arg: must be a list\nhint: write engine_arg: [--cpus=1]",
         ),
-        ("engine_args: [[a]]\n", "engine_args: must be a list"),
-        ("mounts: /data\n", "mounts: must be a list"),
+        ("engine_arg: [[a]]\n", "engine_arg: must be a list"),
+        ("launcher: direct\nnodes: two\n", "primus.yaml:2:8: nodes: 'two' is not a valid integer range"),
+        ("pull: nver\n", "primus.yaml:1:7: pull: 'nver' is not one of 'missing', 'always', 'never'"),
+        ("mount: /data\n", "mount: must be a list"),
         ("env: {A: b}\n", "env: must be a list"),
         ("image: [a]\n", "image: must be one value"),
         ("image: {a: b}\n", "image: must be one value"),
@@ -94,11 +96,11 @@ def test_a_wrong_setting_is_said_with_its_place(
         ("image: rocm/primus:v1\r\n", "rocm/primus:v1"),
         ("\ufeffimage: rocm/primus:v1\n", "rocm/primus:v1"),
         ("image: ${NOT_SET:rocm/primus:v1}\n", "rocm/primus:v1"),
-        ("engine_args: [--cpus=1, '--memory=1g']  # small\r\n", "--memory=1g"),
-        ("engine-args: ['--device=/dev/null']\r\n", "--device=/dev/null"),
+        ("engine_arg: [--cpus=1, '--memory=1g']  # small\r\n", "--memory=1g"),
+        ("engine-arg: ['--device=/dev/null']\r\n", "--device=/dev/null"),
         ("gpus-per-node: 3\n", "--gpus-per-node=3"),
         ("gpus_per_node: 3\n", "--gpus-per-node=3"),
-        ("image: null\nengine_args: null\ngpus_per_node: 3\n", "--gpus-per-node=3"),
+        ("image: null\nengine_arg: null\ngpus_per_node: 3\n", "--gpus-per-node=3"),
     ],
     ids=["comment", "CRLF", "BOM", "default", "list", "CRLF list", "dashes", "underscores", "null"],
 )
@@ -141,7 +143,7 @@ def test_a_wrong_variable_is_refused(
 
 
 def test_the_same_presets_are_checked_as_run(primus: Primus, experiment: Experiment, write: Write) -> None:
-    write("primus.yaml", "preset_dirs: [mine]\nregistry: reg.local\nengine: podman\n")
+    write("primus.yaml", "preset_dir: [mine]\nregistry: reg.local\nengine: podman\n")
     write("mine/models/torchtitan/own.yaml", "training: {steps: 77}\n")
     path = experiment(module="model: own.yaml")
     assert primus("config", "check", path).code == 0
