@@ -60,8 +60,10 @@ def cli() -> None:
 def main() -> None:
     """The console script. Exit codes: 0 ok, 2 usage or configuration, 3 image, 4 launch, else the training's own."""
     try:
-        if not Path().exists():
-            raise PrimusError("the current directory does not exist any more", hint="change to one that does")
+        Path.cwd()
+    except FileNotFoundError:
+        sys.exit("error: the current directory does not exist any more")
+    try:
         cli(prog_name="primus")
     except PrimusError as error:
         report(error)
