@@ -112,7 +112,12 @@ def test_two_maxtext_processes(place: str, request: pytest.FixtureRequest, run_d
         with log.open("w") as output:
             env = {**os.environ, **meet, "NODE_RANK": str(rank)}
             nodes.append(subprocess.Popen(command, env=env, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT))
-    codes = [node.wait(300) for node in nodes]
+    try:
+        codes = [node.wait(180) for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()
+            node.wait()
     runs = [Run(code=code, output=log.read_text(errors="replace")) for code, log in zip(codes, logs, strict=True)]
     losses = [learns(run, "maxtext", first=0, last=19) for run in runs]
     assert losses[0] == losses[1]
