@@ -7,34 +7,19 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from primus.errors import ConfigError, Problem
 from primus.experiment import paths, schema
+from primus.experiment.document import read_document
 from primus.experiment.overrides import parse_overrides
-from primus.experiment.substitute import expand, is_secret
+from primus.experiment.presets import find_preset
+from primus.experiment.substitute import expand
 from primus.experiment.tree import EMPTY, Key, Shadowed, append, leaves, load, merge
-from primus.experiment.types import (
-    ACCELERATORS,
-    COMMAND_LINE,
-    EXPERIMENT,
-    MODEL_PRESET,
-    MODULE_PRESET,
-    STAGES,
-    Experiment,
-    Origin,
-    Provenance,
-    Template,
-)
-from primus.experiment.yaml import Map, Node, Scalar, scalar_value, untyped
-
-_TOP = ("work_group", "user_name", "exp_name", "workspace", "accelerator", "env", "modules", "extends")
-_REQUIRED = ("work_group", "user_name", "exp_name", "workspace")
-_MODULE = ("framework", "config", "model", "overrides")
+from primus.experiment.types import EXPERIMENT, MODEL_PRESET, MODULE_PRESET, STAGES, Experiment, Provenance
+from primus.experiment.yaml import Map, Node, untyped
 
 
 def load_experiment(
@@ -62,47 +47,25 @@ def load_experiment(
     shadowed: Shadowed = {}
     document = load(path, layer=EXPERIMENT, root=root, environ=environ, shadowed=shadowed)
 
-    problems = [_unknown(key, document.keys[key], _TOP) for key in document.items if key not in _TOP]
-    text = {key: _text(document, key, problems) for key in _REQUIRED}
-    device = accelerator or _text(document, "accelerator", problems, default="rocm")
-    if device not in ACCELERATORS:
-        node = document.items.get("accelerator")
-        problems.append(
-            Problem(
-                message=f"accelerator: {device!r} is none of {', '.join(ACCELERATORS)}",
-                where=str(node.at) if node else "",
-            )
-        )
-    env = _env(document, problems)
-    module_name, module = _module(document, problems)
-    if module is None or module_name is None:
-        raise ConfigError(problems)
-
-    framework = _text(module, "framework", problems, prefix=f"modules.{module_name}.")
-    if framework not in schema.frameworks():
-        at = module.items["framework"].at if "framework" in module.items else module.at
-        if framework:
-            problems.append(_unknown_name("framework", framework, schema.frameworks(), at))
-        raise ConfigError(problems)
-    table = schema.schema(framework)
+    said, problems = read_document(document, accelerator)
+    table = schema.schema(said.framework)
 
     directories = (*preset_dirs, *_checkout(root))
-    arg_shadowed: Shadowed = {}
     merged = EMPTY
-    for kind, key, layer in (("modules", "config", MODULE_PRESET), ("models", "model", MODEL_PRESET)):
-        if (node := module.items.get(key)) is not None and not _is_null(node):
-            file, preset_root = _preset(kind, framework, node, f"modules.{module_name}.{key}", directories)
+    arg_shadowed: Shadowed = {}
+    for kind, key, node, layer in (
+        ("modules", "config", said.config, MODULE_PRESET),
+        ("models", "model", said.model, MODEL_PRESET),
+    ):
+        if node is not None:
+            file, tree = find_preset(kind, said.framework, node, f"modules.{said.module}.{key}", directories)
             inner: Shadowed = {}
-            preset = load(file, layer=layer, root=preset_root, environ=environ, shadowed=inner)
+            preset = load(file, layer=layer, root=tree, environ=environ, shadowed=inner)
             merged = merge(merged, preset, arg_shadowed)
             append(arg_shadowed, inner)
-    own = module.items.get("overrides", EMPTY)
-    if isinstance(own, Map):
-        merged = merge(merged, own, arg_shadowed)
-        place = ("modules", module_name, "overrides")
-        append(arg_shadowed, {key[3:]: nodes for key, nodes in shadowed.items() if key[:3] == place})
-    elif not _is_null(own):
-        problems.append(Problem(message=f"modules.{module_name}.overrides: must be a mapping", where=str(own.at)))
+    merged = merge(merged, said.overrides, arg_shadowed)
+    place = ("modules", said.module, "overrides")  # what the files this experiment extends said there
+    append(arg_shadowed, {key[3:]: nodes for key, nodes in shadowed.items() if key[:3] == place})
     words = expand(parse_overrides(overrides), environ)
     assert isinstance(words, Map)
     merged = merge(merged, words, arg_shadowed)
@@ -112,12 +75,12 @@ def load_experiment(
     if problems:
         raise ConfigError(sorted(problems, key=_place))
     return Experiment(
-        **text,
-        framework=framework,
-        stage=STAGES[module_name],
-        accelerator=device,
+        **said.text,
+        framework=said.framework,
+        stage=STAGES[said.module],
+        accelerator=said.accelerator,
         args=result.args,
-        env=env,
+        env=said.env,
         origins=_origins(document, shadowed, merged, arg_shadowed, table),
         source=path,
         unknown=result.unknown,
@@ -133,138 +96,10 @@ def _root(path: Path) -> Path:
     return start
 
 
-def package_presets() -> Path:
-    """The presets that come with the package."""
-    return Path(str(resources.files("primus") / "configs"))
-
-
 def _checkout(root: Path) -> tuple[Path, ...]:
     """The presets of the user's own checkout, if the experiment lies in one."""
     folder = root / "primus" / "configs"
     return (folder,) if folder.is_dir() else ()
-
-
-def _preset(kind: str, framework: str, node: Node, dotted: str, directories: Sequence[Path]) -> tuple[Path, Path]:
-    if not isinstance(node, Scalar) or not node.text:
-        raise ConfigError(f"{dotted}: must be the name of a preset", where=str(node.at))
-    available: set[str] = set()
-    for directory in (*directories, package_presets()):
-        folder = directory / kind / framework
-        file = folder / node.text
-        if not paths.real(file).is_relative_to(paths.real(directory)):
-            raise ConfigError(f"{dotted}: {node.text} leaves {paths.shown(directory)}", where=str(node.at))
-        if paths.is_file(file):
-            return file, directory
-        available |= {item.name for item in folder.glob("*.yaml")} if folder.is_dir() else set()
-    near = difflib.get_close_matches(node.text, available, 3, 0.5)
-    raise ConfigError(
-        f"{dotted}: there is no {kind}/{framework}/{node.text}",
-        where=str(node.at),
-        hint=f"nearest: {', '.join(near)}"
-        if near
-        else f"look in {package_presets() / kind / framework}, or name your own with --preset-dir",
-    )
-
-
-def _module(document: Map, problems: list[Problem]) -> tuple[str | None, Map | None]:
-    modules = document.items.get("modules")
-    if not isinstance(modules, Map) or not modules.items:
-        where = str(modules.at if modules is not None else document.at)
-        problems.append(
-            Problem(message="modules: is missing", where=where, hint="say modules: {pre_trainer: {framework: ...}}")
-        )
-        return None, None
-    for key in modules.items:
-        if key not in STAGES:
-            problems.append(_unknown(f"modules.{key}", modules.keys[key], tuple(f"modules.{name}" for name in STAGES)))
-    known = [key for key in modules.items if key in STAGES]
-    if len(known) != 1:
-        if len(known) > 1:
-            problems.append(
-                Problem(
-                    message="modules: has two trainers",
-                    where=str(modules.keys[known[1]]),
-                    hint="one experiment trains once; write a second file",
-                )
-            )
-        return None, None
-    module = modules.items[known[0]]
-    if not isinstance(module, Map):
-        problems.append(Problem(message=f"modules.{known[0]}: must be a mapping", where=str(module.at)))
-        return None, None
-    problems += [
-        _unknown(f"modules.{known[0]}.{key}", module.keys[key], tuple(f"modules.{known[0]}.{name}" for name in _MODULE))
-        for key in module.items
-        if key not in _MODULE
-    ]
-    return known[0], module
-
-
-def _env(document: Map, problems: list[Problem]) -> dict[str, str]:
-    node = document.items.get("env")
-    if node is None or _is_null(node):
-        return {}
-    if not isinstance(node, Map):
-        problems.append(Problem(message="env: must be a mapping of names to values", where=str(node.at)))
-        return {}
-    result = {}
-    for name, value in node.items.items():
-        if not name.replace("_", "").isalnum() or name[0].isdigit():
-            problems.append(
-                Problem(message=f"env.{name}: is no name of an environment variable", where=str(node.keys[name]))
-            )
-        elif not isinstance(value, Scalar) or (scalar_value(value) is None and value.text):
-            problems.append(Problem(message=f"env.{name}: must be text", where=str(value.at)))
-        elif is_secret(name) and value.text and not isinstance(value.text, Template):
-            problems.append(
-                Problem(
-                    message=f"env.{name}: a secret stands in the configuration",
-                    where=str(value.at),
-                    hint=f"export {name}; it is passed on by name",
-                )
-            )
-        else:
-            result[name] = value.text
-    return result
-
-
-def _text(node: Map, key: str, problems: list[Problem], *, default: str | None = None, prefix: str = "") -> str:
-    value = node.items.get(key)
-    if value is None or (default is not None and _is_null(value)):
-        if default is None:
-            problems.append(Problem(message=f"{prefix}{key}: is missing", where=str(node.at)))
-        return default or ""
-    if not isinstance(value, Scalar) or not value.text or _is_null(value):
-        problems.append(Problem(message=f"{prefix}{key}: must be text", where=str(value.at)))
-        return default or ""
-    if key in ("work_group", "user_name", "exp_name") and ("/" in value.text or value.text in (".", "..")):
-        problems.append(
-            Problem(
-                message=f"{key}: {value.text!r} names a directory of the run and cannot hold a '/'", where=str(value.at)
-            )
-        )
-    if re.search("[\x00-\x1f\x7f]", value.text):
-        problems.append(Problem(message=f"{prefix}{key}: cannot hold a control character", where=str(value.at)))
-    if isinstance(value.text, Template):
-        problems.append(Problem(message=f"{prefix}{key}: cannot hold a secret", where=str(value.at)))
-    return value.text
-
-
-def _is_null(node: Node) -> bool:
-    return isinstance(node, Scalar) and scalar_value(node) is None
-
-
-def _unknown(dotted: str, at: Origin, known: Iterable[str]) -> Problem:
-    near = difflib.get_close_matches(dotted, list(known), 1, 0.6)
-    listed = ", ".join(name.rsplit(".", 1)[-1] for name in known)
-    hint = f"did you mean {near[0].rsplit('.', 1)[-1]!r}?" if near else f"known here: {listed}"
-    return Problem(message=f"{dotted}: unknown key", where=str(at), hint=hint)
-
-
-def _unknown_name(key: str, value: str, known: Sequence[str], at: Origin) -> Problem:
-    near = difflib.get_close_matches(value, known, 1, 0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return Problem(message=f"{key}: there is no {value!r}", where=str(at), hint=f"{hint}there are: {', '.join(known)}")
 
 
 def _place(problem: Problem) -> list[str]:
@@ -317,6 +152,3 @@ def flat(args: Mapping[str, Any], table: schema.Schema, prefix: str = "") -> dic
         else:
             result[dotted] = value
     return result
-
-
-__all__ = ["COMMAND_LINE", "flat", "load_experiment", "package_presets"]

@@ -11,7 +11,7 @@ import pytest
 
 from primus.errors import ConfigError
 from primus.experiment import load_experiment
-from primus.experiment.resolve import package_presets
+from primus.experiment.presets import package_presets
 from primus.experiment.tree import load
 from primus.experiment.yaml import untyped
 
