@@ -56,9 +56,15 @@ def _replace(path: Path, text: str) -> None:
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:
-            file.write(text)
-        Path(file.name).chmod(0o644 & ~_umask())
-        Path(file.name).replace(path)
+            temporary = Path(file.name)
+            try:
+                file.write(text)
+                file.flush()
+                temporary.chmod(0o644 & ~_umask())
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
     except OSError as error:
         raise LaunchError(f"cannot write {path}: {error.strerror}") from error
 

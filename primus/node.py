@@ -51,6 +51,10 @@ class Node:
             raise ConfigError(
                 f"NODE_RANK is {rank} but the job has {total} node(s)", hint="ranks count from 0; set NNODES or --nodes"
             )
+        if total > 1 and not environ.get("NODE_RANK"):
+            raise ConfigError(
+                f"{total} nodes need NODE_RANK", hint="set it to 0 on the first node, 1 on the second ..."
+            )
         if total > 1 and not environ.get("MASTER_ADDR"):
             raise ConfigError(
                 f"{total} nodes need MASTER_ADDR", hint="set it to the first node's name or address on every node"
@@ -73,7 +77,11 @@ def gfx_targets(topology: Path = _TOPOLOGY) -> tuple[str, ...]:
     """
     versions = []
     for properties in sorted(topology.glob("*/properties"), key=lambda path: int(path.parent.name)):
-        match = re.search(r"^gfx_target_version (\d+)$", properties.read_text(encoding="ascii"), re.MULTILINE)
+        try:
+            text = properties.read_text(encoding="ascii")
+        except OSError:
+            continue  # a GPU that this process may not use: the scheduler gave it to another job
+        match = re.search(r"^gfx_target_version (\d+)$", text, re.MULTILINE)
         if match and int(match[1]):
             versions.append(int(match[1]))
     return tuple(f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" for version in versions)

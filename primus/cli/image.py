@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import difflib
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from primus._version import __version__
-from primus.errors import ConfigError, ImageError
+from primus.cli.options import ENGINE, REGISTRY
+from primus.cli.settings import with_settings
+from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment.schema import frameworks
 from primus.image.engine import Client
-from primus.image.names import reference
+from primus.image.names import build_command, reference
 from primus.job import default_engine
 
 if TYPE_CHECKING:
@@ -30,9 +33,14 @@ def image() -> None:
 @image.command()
 @click.argument("targets", nargs=-1, metavar="[FRAMEWORK]...")
 @click.option(
-    "--accelerator", type=click.Choice(["rocm", "cpu"]), default="rocm", show_default=True, envvar="PRIMUS_ACCELERATOR"
+    "--accelerator",
+    type=click.Choice(["rocm", "cpu"]),
+    default="rocm",
+    show_default=True,
+    envvar="PRIMUS_ACCELERATOR",
+    show_envvar=True,
 )
-@click.option("--registry", default="", envvar="PRIMUS_REGISTRY")
+@REGISTRY
 @click.option("--version", "version", default=__version__, show_default=True, help="The tag's first part.")
 @click.option("--file", "file", type=click.Path(path_type=Path), default=Path("docker-bake.hcl"), show_default=True)
 @click.option("--print", "print_only", is_flag=True, help="Print the build's definition as JSON and build nothing.")
@@ -52,7 +60,10 @@ def build(
             raise ConfigError(f"{target}: there is no such image", hint=_known(target))
     from python_on_whales.exceptions import DockerException
 
-    client = _client("docker", ask=not print_only)  # podman has no bake
+    if shutil.which("docker") is None:
+        hint = "bake is Docker's; podman can run what it built: docker save IMAGE | podman load"
+        raise LaunchError("docker is not installed", hint=hint)
+    client = _client("docker", ask=not print_only)
     variables = {"ACCELERATOR": accelerator, "REGISTRY": registry.rstrip("/"), "VERSION": version}
     wanted: list[Any] = list(targets)
     try:
@@ -73,9 +84,10 @@ def build(
 @image.command("list")
 @click.option("--accelerator", type=click.Choice(["rocm", "cpu"]), help="Only these.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def list_(accelerator: str | None, form: str) -> None:
+@ENGINE
+def list_(accelerator: str | None, form: str, engine: str | None) -> None:
     """List the Primus images on this machine."""
-    rows = [row for row in _local(_client(default_engine())) if accelerator in (None, row["accelerator"])]
+    rows = [row for row in _local(_client(engine or default_engine())) if accelerator in (None, row["accelerator"])]
     if form == "json":
         click.echo(json.dumps(rows, indent=2))
         return
@@ -92,14 +104,20 @@ def list_(accelerator: str | None, form: str) -> None:
 @image.command()
 @click.argument("framework_or_image", metavar="FRAMEWORK|IMAGE")
 @click.option(
-    "--accelerator", type=click.Choice(["rocm", "cpu"]), default="rocm", show_default=True, envvar="PRIMUS_ACCELERATOR"
+    "--accelerator",
+    type=click.Choice(["rocm", "cpu"]),
+    default="rocm",
+    show_default=True,
+    envvar="PRIMUS_ACCELERATOR",
+    show_envvar=True,
 )
-@click.option("--registry", default="", envvar="PRIMUS_REGISTRY")
-def inspect(framework_or_image: str, accelerator: str, registry: str) -> None:
-    """Print what an image is: its labels, and the manifest inside it (pins, patches, package versions) as JSON."""
+@REGISTRY
+@ENGINE
+def inspect(framework_or_image: str, accelerator: str, registry: str, engine: str | None) -> None:
+    """Print what an image is: its labels, and the manifest inside it, with every package's version, as JSON."""
     from python_on_whales.exceptions import DockerException, NoSuchImage
 
-    engine = default_engine()
+    engine = engine or default_engine()
     name = framework_or_image
     if name in frameworks():
         name = reference(name, accelerator, registry=registry)
@@ -109,7 +127,7 @@ def inspect(framework_or_image: str, accelerator: str, registry: str) -> None:
         manifest = client.run(name, ["cat", "/etc/primus/image.json"], remove=True, networks=["none"], pull="never")
     except NoSuchImage as error:
         known = framework_or_image in frameworks()
-        hint = f"build it: docker buildx bake {framework_or_image}" if known else _known(framework_or_image)
+        hint = f"build it: {build_command(framework_or_image, accelerator)}" if known else _known(framework_or_image)
         raise ImageError(f"{name} is not on this machine", hint=hint) from error
     except DockerException as error:
         raise ImageError(f"{name} is not a Primus image: it has no /etc/primus/image.json") from error
@@ -122,6 +140,10 @@ def inspect(framework_or_image: str, accelerator: str, registry: str) -> None:
         "manifest": json.loads(str(manifest)),
     }
     click.echo(json.dumps(document, indent=2))
+
+
+for _command in (build, list_, inspect):
+    with_settings(_command)
 
 
 def _known(name: str) -> str:

@@ -14,10 +14,22 @@ ACCELERATOR = click.option(
     "--accelerator",
     type=click.Choice(["rocm", "cpu"]),
     envvar="PRIMUS_ACCELERATOR",
+    show_envvar=True,
     help="Beats the experiment's own.  [default: rocm]",
 )
 REGISTRY = click.option(
-    "--registry", default="", envvar="PRIMUS_REGISTRY", help="Where the images are; empty: this machine's own."
+    "--registry",
+    default="",
+    envvar="PRIMUS_REGISTRY",
+    show_envvar=True,
+    help="Where the images are; empty: this machine's own.",
+)
+ENGINE = click.option(
+    "--engine",
+    type=click.Choice(["docker", "podman"]),
+    envvar="PRIMUS_ENGINE",
+    show_envvar=True,
+    help="[default: docker, or podman where only that is]",
 )
 PRESET_DIR = click.option(
     "--preset-dir",
@@ -25,6 +37,7 @@ PRESET_DIR = click.option(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     multiple=True,
     envvar="PRIMUS_PRESET_DIR",
+    show_envvar=True,
     help="Your presets: DIR/modules/<framework>/ and DIR/models/<framework>/ come before the package's.",
 )
 ALLOW_UNKNOWN = click.option(

@@ -11,16 +11,17 @@ from pathlib import Path
 import click
 
 from primus.cli import note
-from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN
+from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN
 from primus.cli.settings import with_settings
 from primus.command import Command
 from primus.errors import ConfigError
 from primus.experiment import load_experiment
 from primus.experiment.paths import absolute
+from primus.experiment.substitute import looks_secret
 from primus.image import manifest
 from primus.image.names import reference
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
-from primus.launchers.environment import clean_secrets
+from primus.launchers.environment import clean_secrets, secret
 
 
 @click.command(context_settings=PASS_UNKNOWN, short_help="Train: in a container, or directly inside the image.")
@@ -29,25 +30,29 @@ from primus.launchers.environment import clean_secrets
     "--launcher",
     type=click.Choice(["direct", "container"]),
     envvar="PRIMUS_LAUNCHER",
+    show_envvar=True,
     help="[default: container; direct inside one of our images]",
 )
-@click.option("--image", envvar="PRIMUS_IMAGE", help="[default: the image of the experiment's framework]")
-@EXPERIMENT
 @click.option(
-    "--engine",
-    type=click.Choice(["docker", "podman"]),
-    envvar="PRIMUS_ENGINE",
-    help="[default: docker, or podman where only that is]",
+    "--image", envvar="PRIMUS_IMAGE", show_envvar=True, help="[default: the image of the experiment's framework]"
 )
+@EXPERIMENT
+@ENGINE
 @click.option(
     "--pull",
     type=click.Choice(["missing", "always", "never"]),
     default="missing",
     show_default=True,
     envvar="PRIMUS_PULL",
+    show_envvar=True,
+    help="Whether to fetch the image.",
 )
 @click.option(
-    "--offline", is_flag=True, envvar="PRIMUS_OFFLINE", help="Pull nothing, and keep Hugging Face off the network."
+    "--offline",
+    is_flag=True,
+    envvar="PRIMUS_OFFLINE",
+    show_envvar=True,
+    help="Pull nothing, and keep Hugging Face off the network.",
 )
 @click.option("--nodes", type=click.IntRange(1), help="Nodes of the run.  [default: $NNODES or 1]")
 @click.option(
@@ -97,7 +102,7 @@ def run(
     dry_run: bool,
     overrides: tuple[str, ...],
 ) -> None:
-    """Train what the experiment in FILE says.
+    """Train what an experiment says.
 
     Anything that is no option is an argument of the backend, under its own name:
     training.steps=50 or --training.steps 50.
@@ -148,10 +153,17 @@ def run(
         return
     if job.dev is not None:
         note(f"the image's primus/ is replaced by {job.dev}")
-    if chosen == "container":
-        note(f"{experiment.framework} in {job.image}")
-        note(f"results in {job.run_dir}")
+    if chosen == "direct" and (ignored := _given_for_containers()):
+        note(f"the direct launcher has no container: {', '.join(ignored)} ignored")
     sys.exit(module.launch(job))
+
+
+def _given_for_containers() -> list[str]:
+    """Options on this command line that only mean something for a container."""
+    context = click.get_current_context()
+    names = {"image": "--image", "mounts": "--mount", "engine_args": "--engine-arg", "pull": "--pull", "dev": "--dev"}
+    given = click.core.ParameterSource.COMMANDLINE
+    return [option for name, option in names.items() if context.get_parameter_source(name) is given]
 
 
 def _take_env(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -165,6 +177,8 @@ def _take_env(words: tuple[str, ...]) -> tuple[str, ...]:
             os.environ[name] = value
         elif name not in os.environ:
             raise ConfigError(f"--env {name}: is not set here", hint=f"export {name}, or write --env {name}=VALUE")
+        if not secret(name, "") and looks_secret(os.environ[name]):
+            raise ConfigError(f"--env {name}: holds a credential", hint=f"name it {name}_TOKEN: then it stays secret")
         names.append(name)
     return tuple(dict.fromkeys(names))
 

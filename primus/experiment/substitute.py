@@ -15,13 +15,18 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-?([^{}]*))?
 _SECRET_NAME = re.compile(r".*(_TOKEN|_API_KEY|_SECRET|_SECRET_ACCESS_KEY|_PASSWORD)")
 # Shapes of credentials that must never stand in a file: Hugging Face, GitHub, AWS.
 _SECRET_VALUE = re.compile(
-    r"\b(hf_[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|AKIA[A-Z0-9]{16})\b"
+    r"\b(hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|AKIA[A-Z0-9]{16})\b"
 )
 
 
 def is_secret(name: str) -> bool:
     """Whether the variable's value may appear nowhere but in the training process."""
     return bool(_SECRET_NAME.fullmatch(name))
+
+
+def looks_secret(text: str) -> bool:
+    """Whether the text holds a credential, by its shape."""
+    return bool(_SECRET_VALUE.search(text))
 
 
 def expand(node: Node, environ: Mapping[str, str]) -> Node:

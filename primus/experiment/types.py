@@ -64,10 +64,6 @@ class Experiment:
     unknown: tuple[str, ...] = ()  # keys the backend does not know, let through on request
 
     @property
-    def name(self) -> str:
-        return self.exp_name
-
-    @property
     def run_dir(self) -> Path:
         """<workspace>/<work_group>/<user_name>/<exp_name>, absolute: always the same, so that a run resumes."""
         return paths.absolute(self.workspace) / self.work_group / self.user_name / self.exp_name

@@ -9,6 +9,7 @@ import subprocess
 
 from primus.errors import ImageError, LaunchError
 from primus.image.manifest import Manifest, from_labels
+from primus.image.names import build_command
 
 
 class Client:
@@ -20,8 +21,8 @@ class Client:
     def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run((self.engine, *words), capture_output=True, text=True, check=False)
 
-    def check(self) -> None:
-        """Raise LaunchError unless the engine answers, each cause with its own remedy."""
+    def check_client(self) -> None:
+        """Raise LaunchError unless the client is installed."""
         if shutil.which(self.engine) is None:
             other = "podman" if self.engine == "docker" else "docker"
             hint = (
@@ -30,6 +31,10 @@ class Client:
                 else "install Docker or podman, or use --launcher direct inside the image"
             )
             raise LaunchError(f"{self.engine} is not installed", hint=hint)
+
+    def check(self) -> None:
+        """Raise LaunchError unless the engine answers, each cause with its own remedy."""
+        self.check_client()
         if self.engine == "podman":
             done = self._run("version", "--format", "{{.Client.Version}}")
         else:
@@ -42,6 +47,10 @@ class Client:
             raise LaunchError(
                 f"no permission on {self.engine}'s socket ({said})",
                 hint="join its group: sudo usermod -aG docker $USER, then log in again; or use podman: --engine podman",
+            )
+        if self.engine == "podman":
+            raise LaunchError(
+                f"podman does not work here ({said})", hint="it needs a HOME it may write to; see podman info"
             )
         where = os.environ.get("DOCKER_HOST") or os.environ.get("DOCKER_CONTEXT") or "the default context"
         raise LaunchError(
@@ -68,10 +77,13 @@ class Client:
         found = None if pull == "always" else self.manifest(image)
         if found is not None:
             return found
-        framework = image.rsplit("/", 1)[-1].split(":", 1)[0].removeprefix("primus-")
-        build = f"build it: docker buildx bake {framework}; or name another with --image"
+        name, _, tag = image.rsplit("/", 1)[-1].partition(":")
+        framework, accelerator = name.removeprefix("primus-"), tag.rpartition("-")[2]
+        build = f"build it: {build_command(framework, accelerator)}; or name another with --image or --registry"
+        if self.engine == "podman":
+            build = f"load it: docker save {image} | podman load; or name another with --image or --registry"
         if pull == "never":
-            raise ImageError(f"{image} is not on this machine, and nothing is pulled", hint=f"{build}, or a --registry")
+            raise ImageError(f"{image} is not on this machine, and nothing is pulled", hint=build)
         done = subprocess.run((self.engine, "pull", image), check=False, stdout=2)  # progress is talk: to stderr
         if done.returncode != 0:
             raise ImageError(f"{image} is not on this machine and cannot be pulled", hint=build)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from primus.errors import ImageError
+from primus.image.names import build_command
 
 IN_IMAGE = Path("/etc/primus/image.json")
 _LABEL = "io.primus."
@@ -43,6 +44,9 @@ def inside(path: Path = IN_IMAGE) -> Manifest | None:
         raise ImageError(
             f"{path} cannot be read: {error}", hint="the image is damaged; pull or build it again"
         ) from error
+    missing = [key for key in ("framework", "accelerator") if key not in document]
+    if missing:
+        raise ImageError(f"{path} lacks {', '.join(missing)}", hint="the image is damaged; pull or build it again")
     return Manifest(
         framework=document["framework"], accelerator=document["accelerator"], gfx=tuple(document.get("gfx", ()))
     )
@@ -53,7 +57,8 @@ def check(manifest: Manifest, *, framework: str, accelerator: str, gfx: str, ima
     if manifest.framework != framework:
         raise ImageError(
             f"{image} is for {manifest.framework}, the experiment for {framework}",
-            hint=f"use the image of {framework}: leave --image out, or build it with: docker buildx bake {framework}",
+            hint=f"use the image of {framework}: leave --image out, "
+            f"or build it: {build_command(framework, accelerator)}",
         )
     if manifest.accelerator != accelerator:
         raise ImageError(

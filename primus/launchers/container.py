@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,10 +18,9 @@ from primus.experiment.render import resolved_yaml
 from primus.image import engine as engines
 from primus.image import manifest
 from primus.job import Job, Mount
-from primus.launchers import direct
+from primus.launchers import direct, lock
 from primus.launchers.environment import forwarded, secret
 from primus.launchers.supervise import supervise
-from primus.node import gfx_targets
 
 # Seconds between TERM and KILL; less than Slurm's default KillWait of 30, so that the container ends before its job.
 GRACE = 20
@@ -33,6 +33,7 @@ class Host(NamedTuple):
 
     uid: int
     gid: int
+    own_groups: tuple[int, ...]  # the user's besides gid: project directories belong to them
     groups: tuple[int, ...]  # of /dev/kfd and the render nodes, as numbers: names differ between host and image
     infiniband: bool
     rootless: bool  # podman without root: users and groups are mapped
@@ -44,6 +45,7 @@ class Host(NamedTuple):
         return cls(
             uid=os.getuid(),
             gid=os.getgid(),
+            own_groups=tuple(sorted({*os.getgroups()} - {os.getgid()})),
             groups=tuple(sorted(groups)),
             infiniband=(devices / "infiniband").is_dir(),
             rootless=engine == "podman" and os.getuid() != 0,
@@ -69,14 +71,14 @@ def command(job: Job, host: Host, environ: Mapping[str, str], name: str) -> Comm
             (f"--mount={_bind(mount)}",)
             for mount in (Mount(source=job.run_dir, target=job.run_dir), *_mounts(job, environ))
         ),
-        *((f"--env={variable}",) for variable in forwarded(environ, job.env_names) if not secret(variable)),
+        *(
+            (f"--env={variable}",)
+            for variable in forwarded(environ, job.env_names)
+            if not secret(variable, environ.get(variable, ""))
+        ),
         ("--entrypoint=python",),
     ]
-    given = {re.split("[= ]", argument, maxsplit=1)[0] for argument in job.engine_args}
-    if given & {"--network", "--net"}:
-        given |= {"--network", "--net"}
-    if "--shm-size" in given:
-        given.add("--ipc")  # podman refuses both, docker ignores one
+    given = _given(job.engine_args)
     defaults = [option for option in options if option[0].split("=", 1)[0] not in given]
     return Command(
         argv=(
@@ -89,6 +91,30 @@ def command(job: Job, host: Host, environ: Mapping[str, str], name: str) -> Comm
         ),
         files={job.run_dir / "experiment.yaml": resolved_yaml(job.experiment)},
     )
+
+
+# Options that add up: one more leaves ours alone.
+_REPEATABLE = {"--mount", "--env", "--device", "--group-add", "--ulimit", "--label"}
+_SAME = {
+    "--net": "--network",
+    "-u": "--user",
+    "-w": "--workdir",
+    "--shm-size": "--ipc",
+}  # podman refuses shm-size with ipc
+
+
+def _given(arguments: tuple[str, ...]) -> set[str]:
+    """Names of our options that --engine-arg replaces. Raises ConfigError for an argument that cannot be one."""
+    for argument in arguments:
+        if re.match(r"-[^\s=]* ", argument) or not argument:
+            raise ConfigError(
+                f"--engine-arg={argument!r} is not one argument",
+                hint=f"write --engine-arg={argument.replace(' ', '=', 1)}",
+            )
+        if argument.split("=", 1)[0] == "--name":
+            raise ConfigError("--engine-arg=--name: the launcher names its containers, to find them again")
+    names = {argument.split("=", 1)[0] for argument in arguments}
+    return {_SAME.get(name, name) for name in names} - _REPEATABLE
 
 
 def inner_argv(job: Job) -> tuple[str, ...]:
@@ -109,8 +135,10 @@ def inner_argv(job: Job) -> tuple[str, ...]:
 def dry_run(job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
     inside = {name: environ[name] for name in forwarded(environ, job.env_names) if name in environ}
     inner = direct.command(job, direct.node(job, environ), inside)
+    looked_up = "; GPUs, groups and RDMA are looked up where it runs" if job.experiment.accelerator == "rocm" else ""
+    outer = command(job, Host.look(job.engine), environ, container_name(job))
     return [
-        (f"on this machine ({job.engine})", command(job, Host.look(job.engine), environ, container_name(job))),
+        (f"on this machine ({job.engine}{looked_up})", outer),
         ("in the container", Command(argv=inner_argv(job))),
         ("which becomes", inner),
     ]
@@ -119,23 +147,24 @@ def dry_run(job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
 def launch(job: Job) -> int:
     """Check engine, image and devices, then run the container to its end. Returns the training's exit code."""
     environ = dict(os.environ)
+    place = direct.node(job, environ)
     _check_devices(job)
     client = engines.Client(job.engine)
     client.check()
     found = client.ensure(job.image, pull=job.pull)
-    targets = gfx_targets()
     manifest.check(
         found,
         framework=job.experiment.framework,
         accelerator=job.experiment.accelerator,
-        gfx=targets[0] if targets and job.experiment.accelerator == "rocm" else "",
+        gfx=place.gfx,
         image=job.image,
     )
-    made = command(job, Host.look(job.engine), environ, container_name(job))
-    _make_run_dir(job.run_dir)
+    name = container_name(job)
+    made = command(job, Host.look(job.engine), environ, name)
+    lock.hold(job.run_dir, place.rank)  # makes the directory, as the user, before the engine could as root
     passed = forwarded(environ, job.env_names)
-    secrets = {name: environ[name] for name in passed if secret(name) and name in environ}
-    name = next(word.split("=", 1)[1] for word in made.argv if word.startswith("--name="))
+    secrets = {name: environ[name] for name in passed if name in environ and secret(name, environ[name])}
+    print(f"primus: {job.experiment.framework} in {job.image}, results in {job.run_dir}", file=sys.stderr, flush=True)
     return supervise(made, engine=job.engine, name=name, secrets=secrets, grace=GRACE)
 
 
@@ -147,20 +176,22 @@ def container_name(job: Job) -> str:
 
 def _user(host: Host) -> list[tuple[str, ...]]:
     """Files belong to the user who typed the command. Rootless podman maps that user to root unless told to keep it."""
-    return [("--userns=keep-id",)] if host.rootless else [(f"--user={host.uid}:{host.gid}",)]
+    if host.rootless:
+        return [("--userns=keep-id",), ("--group-add=keep-groups",)]
+    return [(f"--user={host.uid}:{host.gid}",), *((f"--group-add={group}",) for group in host.own_groups)]
 
 
 def _accelerator(job: Job, host: Host) -> list[tuple[str, ...]]:
     if job.experiment.accelerator != "rocm":
         return []
-    groups = ("--group-add=keep-groups",) if host.rootless else tuple(f"--group-add={group}" for group in host.groups)
+    # RDMA registers memory without bound; RCCL and the loaders open many files. Without root, the user's own limits.
+    limits = ("host",) if host.rootless else ("memlock=-1", "nofile=1048576:1048576")
+    groups = () if host.rootless else tuple(group for group in host.groups if group not in host.own_groups)
     return [
         *((f"--device={device}",) for device in _DEVICES),
-        *((group,) for group in groups),
+        *((f"--group-add={group}",) for group in groups),
         *([("--device=/dev/infiniband",)] if host.infiniband else []),
-        # RDMA registers memory without bound; RCCL and the loaders open many files.
-        ("--ulimit=memlock=-1",),
-        ("--ulimit=nofile=1048576:1048576",),
+        *((f"--ulimit={limit}",) for limit in limits),
     ]
 
 
@@ -170,9 +201,11 @@ def _mounts(job: Job, environ: Mapping[str, str]) -> tuple[Mount, ...]:
         mounts.append(Mount(source=job.dev, target=PACKAGE_IN_IMAGE, read_only=True))
     for name in forwarded(environ, job.env_names):
         value = environ.get(name, "")
-        if not value.startswith("/") or secret(name) or ":" in value:
+        if not value.startswith("/") or secret(name, value) or ":" in value:
             continue
         path = Path(value)
+        if not exists(path) and path.parent != Path("/") and exists(path.parent):
+            path = path.parent  # a file to be written there, perhaps with %h in its name
         if any(path.is_relative_to(mount.target) for mount in (*mounts, Mount(source=job.run_dir, target=job.run_dir))):
             continue
         if not exists(path):
@@ -210,13 +243,3 @@ def _check_devices(job: Job) -> None:
         raise LaunchError(
             f"no permission on /dev/kfd (group {group})", hint=f"join the group: sudo usermod -aG {group} $USER"
         )
-
-
-def _make_run_dir(path: Path) -> None:
-    """As the user, before the engine could create it as root."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LaunchError(
-            f"cannot create {path}: {error.strerror}", hint="set workspace or --run-dir to where you may write"
-        ) from error

@@ -15,6 +15,7 @@ from primus.errors import LaunchError
 from primus.experiment.render import resolved_yaml
 from primus.image import manifest
 from primus.job import Job
+from primus.launchers import lock
 from primus.launchers.environment import filled, process_env
 from primus.node import Node, gfx_targets
 
@@ -52,10 +53,17 @@ def launch(job: Job) -> int:
                 hint="the direct launcher runs where the backend is: inside its image (leave --launcher out), "
                 "or in a Python environment that has it",
             )
+    lock.hold(job.run_dir, place.rank)
     made = command(job, place, os.environ)
+    # The file that this run was started with is not written again: its references may be filled in by now.
+    files = {path: text for path, text in made.files.items() if not _same(path, job.experiment.source)}
     argv = (sys.executable, *made.argv[1:])
-    replace(made, argv=argv, env=filled(made.env, os.environ)).exec()
+    replace(made, argv=argv, files=files, env=filled(made.env, os.environ)).exec()
     raise AssertionError("exec returned")
+
+
+def _same(path: Path, other: Path) -> bool:
+    return path.exists() and other.exists() and path.samefile(other)
 
 
 def _check_image(job: Job, place: Node) -> None:

@@ -27,7 +27,8 @@ NAMES = (
 )
 # Settings of this launcher, already decided here, and what only means something on the host.
 _NEVER = re.compile(
-    r"PRIMUS_(IMAGE|REGISTRY|LAUNCHER|ENGINE|PULL|OFFLINE|RUN_DIR|DEV|CONFIG|ACCELERATOR|PRESET_DIR)|ROCM_PATH|ROCM_HOME"
+    r"PRIMUS_(IMAGE|REGISTRY|LAUNCHER|ENGINE|PULL|OFFLINE|ACCELERATOR|PRESET_DIR|WORKSPACE|TEAM|USER|EXP_NAME)"
+    r"|ROCM_PATH|ROCM_HOME"
 )
 # Values made of several: a user's part replaces its namesake, not the rest. name -> separator.
 _MERGED = {"XLA_FLAGS": " ", "LD_LIBRARY_PATH": ":"}
@@ -44,12 +45,15 @@ def forwarded(environ: Mapping[str, str], extra: tuple[str, ...] = ()) -> tuple[
     return tuple(sorted({*listed, *extra}))
 
 
-def secret(name: str) -> bool:
+_PASSWORD_IN_URL = re.compile(r"://[^/@\s]+:[^/@\s]+@")
+
+
+def secret(name: str, value: str) -> bool:
     """Whether the variable goes to the container through its standard input, where `inspect` does not show it.
 
-    Proxies too: their URLs carry passwords.
+    Proxies too, and any URL that carries a password.
     """
-    return is_secret(name) or bool(_PROXY.fullmatch(name))
+    return is_secret(name) or bool(_PROXY.fullmatch(name)) or bool(_PASSWORD_IN_URL.search(value))
 
 
 def clean_secrets(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -17,6 +17,8 @@ import threading
 import time
 from types import FrameType
 
+from primus.launchers import lock
+
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PASSED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -31,7 +33,11 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, (*_ENDING, *_PASSED))
     try:
         child = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, env={**os.environ, **secrets}, start_new_session=True, preexec_fn=_unblock
+            argv,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **secrets, **lock.inside()},
+            start_new_session=True,
+            preexec_fn=_unblock,
         )
     except OSError as error:
         sys.exit(f"lifeline: cannot start {argv[0]}: {error.strerror}")
@@ -75,7 +81,10 @@ def _watch(child: subprocess.Popen[bytes], grace: float) -> None:
     child.send_signal(signal.SIGTERM)
     time.sleep(grace)
     try:
-        os.kill(-1, signal.SIGKILL)  # everything in the container but PID 1, which ends when we do
+        if os.getppid() == 1:  # under the container's init: everything here but that, which ends when we do
+            os.kill(-1, signal.SIGKILL)
+        else:  # the host's processes are here too (--pid=host)
+            os.killpg(child.pid, signal.SIGKILL)
     finally:
         os._exit(128 + signal.SIGKILL)
 

@@ -76,6 +76,13 @@ def test_signal_ends_the_container(training: Launch, number: signal.Signals) -> 
     assert containers(training.run_dir) == []
 
 
+def test_a_run_directory_has_one_launch_at_a_time(training: Launch) -> None:
+    second = primus("run", f"--config={TORCHTITAN}", f"--run-dir={training.run_dir}")
+    assert second.code == 4
+    assert f"is in use by another launch (process {training.process.pid} on " in second.output
+    assert len(containers(training.run_dir)) == 1
+
+
 def test_killed_launcher(training: Launch) -> None:
     training.process.kill()
     wait_for(lambda: containers(training.run_dir) == [], container.GRACE + 25, "the container's end")
@@ -176,7 +183,8 @@ def test_killed_launcher_of_a_deaf_training(toy: Toy, run_dir: Path) -> None:
 def test_secret_is_seen_by_the_training_alone(image: Callable[[str], str], run_dir: Path) -> None:
     image("torchtitan")
     secret = "hf_secret123"
-    launch = Launch(run_dir, *ENDLESS, "--env=HF_TOKEN", "job.description=${HF_TOKEN}", env={"HF_TOKEN": secret})
+    words = ("--env=HF_TOKEN", "--env=PLAIN=not in a file", "job.description=${HF_TOKEN}")
+    launch = Launch(run_dir, *ENDLESS, *words, env={"HF_TOKEN": secret})
     launch.wait_for_text("step:  2")
     (name,) = containers(run_dir)
     argv = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
@@ -190,6 +198,7 @@ def test_secret_is_seen_by_the_training_alone(image: Callable[[str], str], run_d
     launch.process.terminate()
     launch.process.wait(60)
     assert "${HF_TOKEN}" in files
+    assert "PLAIN: ${PLAIN}" in files
     assert secret in environ
     # TorchTitan logs the description that it was given, and this test gave it the secret: its own business.
     shown["logs"] = "\n".join(line for line in shown["logs"].splitlines() if "Starting job" not in line)

@@ -147,3 +147,10 @@ def test_maxtext_on_text(image: Callable[[str], str], run_dir: Path) -> None:
     )
     losses = learns(run, "maxtext", first=0, last=14)
     assert losses[14] < losses[0] - 1
+
+
+def test_rocm_never_falls_back_to_the_cpu(torchtitan_python: Path) -> None:
+    worker = [str(torchtitan_python), "-m", "primus.backends.torchtitan.worker", "rocm", "--job.config_file=none.toml"]
+    done = subprocess.run(worker, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "sees no GPU here: " in done.stderr

@@ -54,7 +54,7 @@ def test_the_version_is_the_packages(primus: Primus) -> None:
         (("run", "--config", "exp.yaml", "--nodes=0"), "0 is not in the range x>=1"),
         (("run", "--config", "exp.yaml", "--gpus-per-node=x"), "'x' is not a valid integer"),
         (("run", "--config", "exp.yaml", "--launcher=slurmm"), "'slurmm' is not one of"),
-        (("run", "--config", "exp.yaml", "--nodes=2", "--dry-run"), "2 nodes need MASTER_ADDR"),
+        (("run", "--config", "exp.yaml", "--nodes=2", "--dry-run"), "2 nodes need NODE_RANK"),
         (("run", "--config", "exp.yaml", "--run-dir=~nosuchuser/x", "--dry-run"), "home directory"),
         (("run", "--config", "exp.yaml", "--mount=/nope", "--dry-run"), "/nope does not exist"),
         (("run", "--config", "exp.yaml", "--dev", "--dry-run"), "this directory is in no checkout of Primus"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from primus.launchers.container import Host, command
 
 from .conftest import Experiment
 
-HOST = Host(uid=1234, gid=100, groups=(993, 44), infiniband=False, rootless=False)
+HOST = Host(uid=1234, gid=100, own_groups=(), groups=(993, 44), infiniband=False, rootless=False)
 ROOTLESS = HOST._replace(rootless=True)
 RUN = Path("/run dir")
 MakeJob = Callable[..., Job]
@@ -100,9 +101,8 @@ def test_rootless_podman_keeps_the_user_and_the_groups(job: MakeJob) -> None:
         ("--ipc=private", "--ipc=host"),
         ("--shm-size=8g", "--ipc=host"),
         ("--user=0:0", "--user=1234:100"),
-        ("--ulimit=memlock=1", "--ulimit=memlock=-1"),
         ("--init=false", "--init"),
-        ("--user 0", "--user=1234:100"),
+        ("-u=0", "--user=1234:100"),
     ],
 )
 def test_an_engine_argument_replaces_the_default(job: MakeJob, argument: str, gone: str) -> None:
@@ -110,6 +110,55 @@ def test_an_engine_argument_replaces_the_default(job: MakeJob, argument: str, go
     given = options(job(accelerator="rocm", engine_args=(argument,)))
     assert gone not in given
     assert given[-1] == argument
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--mount=type=tmpfs,target=/x",
+        "--env=A=b",
+        "--device=/dev/null",
+        "--group-add=1",
+        "--ulimit=nproc=1",
+        "--label=a",
+    ],
+)
+def test_an_engine_argument_that_adds_up_leaves_ours(job: MakeJob, argument: str) -> None:
+    before = options(job(accelerator="rocm"), environ={"NCCL_DEBUG": "WARN"})
+    assert options(job(accelerator="rocm", engine_args=(argument,)), environ={"NCCL_DEBUG": "WARN"}) == [
+        *before,
+        argument,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [("--cpus 1", "write --engine-arg=--cpus=1"), ("", "is not one argument"), ("--name=x", "names its containers")],
+)
+def test_an_engine_argument_that_cannot_be_is_refused(job: MakeJob, argument: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        options(job(engine_args=(argument,)))
+
+
+def test_the_users_own_groups_go_along(job: MakeJob) -> None:
+    host = HOST._replace(own_groups=(7777, 993))
+    given = options(job(accelerator="rocm"), host)
+    assert [word for word in given if word.startswith("--group-add")] == [
+        "--group-add=7777",
+        "--group-add=993",
+        "--group-add=44",
+    ]
+    assert "--ulimit=host" in options(job(accelerator="rocm"), HOST._replace(rootless=True))
+
+
+def test_a_password_in_a_url_is_a_secret(job: MakeJob) -> None:
+    environ = {"MLFLOW_TRACKING_URI": "http://user:pass@host", "WANDB_BASE_URL": "http://host"}
+    assert [word for word in options(job(), environ=environ) if word.startswith("--env")] == ["--env=WANDB_BASE_URL"]
+
+
+def test_a_file_to_be_written_is_mounted_by_its_directory(job: MakeJob, tmp_path: Path) -> None:
+    given = options(job(), environ={"NCCL_DEBUG_FILE": f"{tmp_path}/nccl.%h.%p"})
+    assert f"--mount=type=bind,source={tmp_path},target={tmp_path}" in given
 
 
 def test_other_engine_arguments_are_added(job: MakeJob) -> None:

@@ -31,7 +31,7 @@ from .conftest import Experiment, Primus
         ("HF_HOME", True),
         ("HF_TOKEN", True),
         ("WANDB_API_KEY", True),
-        ("PRIMUS_TEAM", True),
+        ("PRIMUS_TEAM", False),
         ("MASTER_ADDR", True),
         ("https_proxy", True),
         ("PATH", False),
@@ -68,7 +68,7 @@ def test_what_the_user_names_is_passed_on_besides() -> None:
     [("HF_TOKEN", True), ("https_proxy", True), ("HTTP_PROXY", True), ("no_proxy", False), ("NCCL_DEBUG", False)],
 )
 def test_secrets_and_proxies_go_another_way(name: str, expected: bool) -> None:
-    assert secret(name) is expected
+    assert secret(name, "") is expected
 
 
 @pytest.mark.parametrize(

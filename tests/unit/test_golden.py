@@ -24,7 +24,7 @@ NODES = {
     "MI325X": Node(gpus=8, gfx="gfx942"),
     "MI355X": Node(gpus=8, gfx="gfx950"),
 }
-HOST = Host(uid=1000, gid=1000, groups=(109, 993), infiniband=True, rootless=False)
+HOST = Host(uid=1000, gid=1000, own_groups=(), groups=(109, 993), infiniband=True, rootless=False)
 
 
 def golden(example: Path) -> Path:

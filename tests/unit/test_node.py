@@ -123,8 +123,9 @@ def test_a_place_among_nodes(environ: Mapping[str, str], nodes: int | None, expe
     [
         ({"NODE_RANK": "1"}, None, r"NODE_RANK is 1 but the job has 1 node\(s\)"),
         ({"NODE_RANK": "2", "NNODES": "2", "MASTER_ADDR": "a"}, None, "NODE_RANK is 2 but the job has 2"),
-        ({"NNODES": "2"}, None, "2 nodes need MASTER_ADDR"),
-        ({}, 2, "2 nodes need MASTER_ADDR"),
+        ({"NNODES": "2"}, None, "2 nodes need NODE_RANK"),
+        ({}, 2, "2 nodes need NODE_RANK"),
+        ({"NODE_RANK": "0"}, 2, "2 nodes need MASTER_ADDR"),
         ({"NNODES": "x"}, None, "NNODES is 'x', which is no number from 1"),
         ({"NNODES": "0"}, None, "NNODES is '0'"),
         ({"NNODES": "-1"}, None, "NNODES is '-1'"),
@@ -144,3 +145,12 @@ def test_numbers_that_do_not_fit_are_refused(environ: Mapping[str, str], nodes: 
 
 def test_the_port_is_below_the_ephemeral_range() -> None:
     assert DEFAULT_PORT < 32768
+
+
+def test_a_gpu_of_another_job_does_not_count(topology: Topology) -> None:
+    """Its properties cannot be read: the scheduler keeps this job off it."""
+    folder = topology(90402, 90402)
+    unreadable = folder / "0" / "properties"
+    unreadable.unlink()
+    unreadable.mkdir()  # as unreadable for root as a forbidden file is for others
+    assert gfx_targets(folder) == ("gfx942",)

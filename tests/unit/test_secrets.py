@@ -17,7 +17,7 @@ from primus.launchers.environment import clean_secrets
 
 from .conftest import Experiment, Primus, Write
 
-VALUE = "hf_SuperSecretValue123"
+VALUE = "hf_" + "SuperSecretValue123" * 2
 # A secret as an argument of each backend, and how the file it is in ends.
 USES = {"maxtext": "hf_access_token: ${HF_TOKEN}", "torchtitan": 'job: {description: "as ${HF_TOKEN}"}'}
 

@@ -53,7 +53,7 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
             f"--nproc-per-node={node.gpus}",
             f"--local-ranks-filter={_shown_rank(experiment, node)}",
             *("--role=rank", "--tee=3", f"--log-dir={run_dir / 'logs'}"),
-            *("-m", "primus.backends.torchtitan.worker", f"--job.config_file={config}"),
+            *("-m", "primus.backends.torchtitan.worker", experiment.accelerator, f"--job.config_file={config}"),
         ),
         env=_ENV[experiment.accelerator] | _ENV_GFX.get(node.gfx, {}),
         files={config: _toml(experiment, run_dir)},

@@ -1,6 +1,6 @@
 """Runs inside the image, one per process: TorchTitan's own trainer, with our datasets and, without a GPU, on the CPU.
 
-torchrun ... -m primus.backends.torchtitan.worker --job.config_file=FILE
+torchrun ... -m primus.backends.torchtitan.worker rocm|cpu --job.config_file=FILE
 """
 
 from __future__ import annotations
@@ -174,9 +174,21 @@ def fill_secrets() -> None:
     ConfigManager._maybe_load_toml = lambda self, args: fill(stock(self, args), os.environ)
 
 
+def _no_gpu() -> str:
+    """torch's own reason."""
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return str(error)
+    return "no device"
+
+
 def main() -> None:
-    if not torch.cuda.is_available():
+    accelerator = sys.argv.pop(1)
+    if accelerator == "cpu":
         use_cpu()
+    elif not torch.cuda.is_available():  # never a large model on the CPU by mistake
+        sys.exit(f"torch {torch.__version__} sees no GPU here: {_no_gpu()}")
     add_datasets()
     fill_secrets()
     from torchtitan.train import Trainer
