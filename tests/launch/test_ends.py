@@ -66,6 +66,7 @@ def training(image: Callable[[str], str], run_dir: Path) -> Iterator[Launch]:
     launch.wait_for_text("step:  3")
     yield launch
     launch.process.kill()
+    launch.process.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
