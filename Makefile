@@ -5,6 +5,7 @@ PYTHON ?= python3
 REQUIRE ?=
 
 TORCH_LOCKS = base/requirements-launcher.txt base/requirements-torch.txt images/torchtitan/requirements.cpu.txt
+MEGATRON_LOCKS = base/requirements-launcher.txt base/requirements-torch.txt images/megatron/requirements.cpu.txt
 PIP_INSTALL = -m pip install -qq --disable-pip-version-check
 
 .PHONY: demo test lint bench clean
@@ -26,7 +27,7 @@ bench: .venv/ready
 	.venv/bin/python benchmarks/startup.py
 
 clean:
-	rm -rf .venv .venv-torchtitan .venv-maxtext output
+	rm -rf .venv .venv-torchtitan .venv-maxtext .venv-megatron output
 
 # The launcher and the tools that check it.
 .venv/ready: tests/requirements.txt pyproject.toml
@@ -42,6 +43,15 @@ clean:
 	@.venv-torchtitan/bin/python $(PIP_INSTALL) --no-deps -r base/requirements-torch.cpu.txt
 	@.venv-torchtitan/bin/python $(PIP_INSTALL) --require-hashes $(TORCH_LOCKS:%=-r %)
 	@.venv-torchtitan/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Megatron wants Python 3.11 or newer. Its wheel says 3.12, and its worker makes up for the difference.
+.venv-megatron/ready: base/requirements-torch.cpu.txt images/megatron/no-deps.txt $(MEGATRON_LOCKS)
+	$(PYTHON) -m venv .venv-megatron
+	.venv-megatron/bin/python $(PIP_INSTALL) --no-deps -r base/requirements-torch.cpu.txt
+	.venv-megatron/bin/python $(PIP_INSTALL) --require-hashes $(MEGATRON_LOCKS:%=-r %)
+	.venv-megatron/bin/python $(PIP_INSTALL) --require-hashes --no-deps --ignore-requires-python -r images/megatron/no-deps.txt
+	.venv-megatron/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 # MaxText wants Python 3.12 or newer: make .venv-maxtext/ready PYTHON=python3.12

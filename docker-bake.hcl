@@ -31,7 +31,7 @@ variable "GFX" {
 
 # The backends, with the base each stands on.
 variable "FRAMEWORKS" {
-  default = { torchtitan = "base-torch", maxtext = "base-jax" }
+  default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch" }
 }
 
 function "tags" {

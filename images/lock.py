@@ -31,6 +31,7 @@ class Lock:
     output: Path
     source: Path
     platform: tuple[str, ...]
+    alone: bool = False  # only what the source names, without its dependencies
 
 
 def universal(python: str) -> tuple[str, ...]:
@@ -60,12 +61,16 @@ def locks() -> Iterator[Lock]:
         cpu, rocm = source.with_suffix(".cpu.txt"), source.with_suffix(".rocm.txt")
         yield Lock(output=cpu, source=source, platform=universal(lowest_python(source)))
         yield Lock(output=rocm, source=source, platform=ROCM)
+    for source in sorted(ROOT.glob("images/*/no-deps.in")):
+        platform = universal(lowest_python(source))
+        yield Lock(output=source.with_suffix(".txt"), source=source, platform=platform, alone=True)
 
 
 def compile_lock(lock: Lock, output: Path, excludes: Path, *, upgrade: bool) -> None:
     """Run uv; `output` holds the pins to keep before, and the lock after."""
     command = [
         *("uv", "pip", "compile", "--quiet", "--generate-hashes", "--only-binary=:all:", *lock.platform),
+        *(["--no-deps"] if lock.alone else []),
         *(["--upgrade"] if upgrade else []),
         *("--excludes", str(excludes), "--custom-compile-command", "uv run --no-project images/lock.py"),
         *("--output-file", str(output), str(lock.source.relative_to(ROOT))),

@@ -70,8 +70,8 @@ def with_inputs(
 ) -> tuple[Experiment, tuple[Mount, ...], tuple[Problem, ...]]:
     """The experiment with its existing input paths made absolute, the mounts they need, and what is missing.
 
-    A backend's input arguments hold a path or a name on a hub: what exists here, or is written as a path (/..., ./...,
-    ../...), is a path. Offline, a name on a hub must be in the Hugging Face cache.
+    A backend's input arguments hold a path or a name on a hub, or a list of paths: what exists here, or is written as
+    a path (/..., ./..., ../...), is a path. Offline, a name on a hub must be in the Hugging Face cache.
     """
     adapter = import_module(f"primus.backends.{experiment.framework}.adapter")
     args: dict[str, Any] = _copy(experiment.args)
@@ -83,31 +83,34 @@ def with_inputs(
         for section in sections:
             place = place.get(section, {})
         value = place.get(key)
-        if not isinstance(value, str) or isinstance(value, Template) or not value:
-            continue
-        path = absolute(value)
         where = str(experiment.origins[dotted].origin) if dotted in experiment.origins else ""
-        if exists(path):
-            place[key] = str(path)
-            if not any(path.is_relative_to(mount.target) for mount in (*mounts, *found)):
-                found.append(Mount(source=path, target=path, read_only=True))
-        elif value.startswith(("/", "./", "../")):
-            if not any(Path(value).is_relative_to(mount.target) for mount in mounts):
-                message = f"{dotted}: {path} does not exist on this machine"
-                missing.append(
-                    Problem(
-                        message=message,
-                        where=where,
-                        hint="--mount SRC:DST shows the container a path under another name",
-                    )
-                )
-        elif offline and _HUB_NAME.fullmatch(value) and not _cached(value, environ):
-            message = f"{dotted}: {value} is on the Hugging Face hub and not in this machine's cache"
-            hint = "fetch it where there is a network (hf download), or give a directory that holds it"
-            missing.append(Problem(message=message, where=where, hint=hint))
+        for index, item in enumerate(value if isinstance(value, list) else [value]):
+            if not isinstance(item, str) or isinstance(item, Template) or not item:
+                continue
+            path = absolute(item)
+            files = [file for file in (path, *(Path(f"{path}{end}") for end in _DATA)) if exists(file)]
+            if files:
+                if isinstance(value, list):
+                    value[index] = str(path)
+                else:
+                    place[key] = str(path)
+                for file in files:
+                    if not any(file.is_relative_to(mount.target) for mount in (*mounts, *found)):
+                        found.append(Mount(source=file, target=file, read_only=True))
+            elif item.startswith(("/", "./", "../")):
+                if not any(Path(item).is_relative_to(mount.target) for mount in mounts):
+                    message = f"{dotted}: {path} does not exist on this machine"
+                    hint = "--mount SRC:DST shows the container a path under another name"
+                    missing.append(Problem(message=message, where=where, hint=hint))
+            elif offline and not isinstance(value, list) and _HUB_NAME.fullmatch(item) and not _cached(item, environ):
+                message = f"{dotted}: {item} is on the Hugging Face hub and not in this machine's cache"
+                hint = "fetch it where there is a network (hf download), or give a directory that holds it"
+                missing.append(Problem(message=message, where=where, hint=hint))
     return replace(experiment, args=args), (*mounts, *found), tuple(missing)
 
 
+# Megatron names its data files, X.bin and X.idx, by X.
+_DATA = (".bin", ".idx")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -119,7 +122,9 @@ def _cached(name: str, environ: Mapping[str, str]) -> bool:
 
 
 def _copy(value: Any) -> Any:
-    return {key: _copy(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return {key: _copy(item) for key, item in value.items()}
+    return list(value) if isinstance(value, list) else value
 
 
 def default_engine(environ: Mapping[str, str] = os.environ) -> str:

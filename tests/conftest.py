@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PREREQUISITES = ("docker", "podman", "torchtitan", "maxtext")
+PREREQUISITES = ("docker", "podman", "torchtitan", "maxtext", "megatron")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,6 +75,12 @@ def torchtitan_python(request: pytest.FixtureRequest) -> Path:
 def maxtext_python(request: pytest.FixtureRequest) -> Path:
     """A Python with MaxText, JAX and this package."""
     return _python(request, "maxtext")
+
+
+@pytest.fixture(scope="session")
+def megatron_python(request: pytest.FixtureRequest) -> Path:
+    """A Python with Megatron, PyTorch for CPU and this package."""
+    return _python(request, "megatron")
 
 
 @pytest.fixture(autouse=True)

@@ -247,7 +247,7 @@ def _list_hint(node: Node, kinds: list[str]) -> str:
 def _unknown(dotted: str, at: Origin, table: Schema, flags: tuple[str, ...], value: Node) -> list[Problem]:
     if dotted in table.computed:
         return [Problem(message=f"{dotted}: is computed by {table.framework} and cannot be set", where=str(at))]
-    hint = suggestion(dotted, table, flags=flags)
+    hint = suggestion(dotted, table, flags=flags, section=isinstance(value, Map))
     if isinstance(value, Map) and value.items and not hint:  # what is in it may be known under another name
         return [
             problem
@@ -258,8 +258,11 @@ def _unknown(dotted: str, at: Origin, table: Schema, flags: tuple[str, ...], val
     return [Problem(message=f"{dotted}: unknown to {table.framework} {table.version}", where=str(at), hint=hint)]
 
 
-def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = ()) -> str:
-    """What the user may have meant by a key the table does not have, or "" if nothing is near."""
+def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = (), section: bool = False) -> str:
+    """What the user may have meant by a key the table does not have, or "" if nothing is near.
+
+    `section` says that the key holds others: it is then no other backend's argument.
+    """
     if dotted in table.renamed:
         return table.renamed[dotted]
     if own := _same_idea(dotted, table, 1.0):
@@ -279,7 +282,7 @@ def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = ()) -> st
     if flag:
         return f"did you mean the option --{flag[0]}?"
     for other in frameworks():
-        if other != table.framework and dotted in schema(other).arguments:
+        if not section and other != table.framework and dotted in schema(other).arguments:
             return f"{dotted} is an argument of {other}, not of {table.framework}"
     endings = {name.rsplit(".", 1)[-1]: name for name in table.arguments}
     near = difflib.get_close_matches(last, endings, 1, 0.75)

@@ -10,7 +10,7 @@ import pytest
 
 from primus._version import __version__
 
-BASES = {"torchtitan": "base-torch", "maxtext": "base-jax"}
+BASES = {"torchtitan": "base-torch", "maxtext": "base-jax", "megatron": "base-torch"}
 GFX = {"rocm": "gfx942,gfx950", "cpu": ""}
 ACCELERATORS = sorted(GFX)
 # What buildx 0.13 knows; it and newer ones ignore a misspelt name without a word.
@@ -82,7 +82,8 @@ def test_the_os_image_is_pinned_by_digest_and_its_packages_by_date(bake: Any) ->
 def test_jax_may_stand_on_another_os_image(bake: Any) -> None:
     plan = bake(BASE_IMAGE="one", BASE_IMAGE_JAX="other")["target"]
     seen = {name: target["args"]["BASE_IMAGE"] for name, target in plan.items() if "args" in target}
-    assert seen == {"torchtitan": "one", "base-torch": "one", "maxtext": "other", "base-jax": "other"}
+    torch = dict.fromkeys(("base-torch", "torchtitan", "megatron"), "one")
+    assert seen == {**torch, "maxtext": "other", "base-jax": "other"}
 
 
 def test_registry_version_and_origin_are_variables(bake: Any) -> None:

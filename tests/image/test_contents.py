@@ -17,6 +17,7 @@ ANYONE = (*RUN, "--user=4242:4242")
 # Each backend's framework finds a place for what it caches.
 CACHES = {
     "torchtitan": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
+    "megatron": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
     "maxtext": "import jax; jax.jit(lambda x: x + 1)(1); place = '/tmp/jax'",
 }
 
@@ -26,7 +27,8 @@ def locks(root: Path, target: Mapping[str, Any], framework: str) -> list[Path]:
     base = root / "base"
     family = next(name for name in target["contexts"] if name.startswith("base-")).removeprefix("base-")
     names = ("requirements-launcher.txt", f"requirements-{family}.txt", f"requirements-{family}.cpu.txt")
-    return [*filter(Path.exists, (base / name for name in names)), root / f"images/{framework}/requirements.cpu.txt"]
+    own = (root / f"images/{framework}" / name for name in ("requirements.cpu.txt", "no-deps.txt"))
+    return [*filter(Path.exists, (*(base / name for name in names), *own))]
 
 
 @pytest.fixture

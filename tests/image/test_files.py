@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILES = sorted([*ROOT.glob("base/*Dockerfile"), *ROOT.glob("images/*/Dockerfile")])
-LOCKS = sorted([*ROOT.glob("base/requirements*.txt"), *ROOT.glob("images/*/requirements*.txt")])
-INPUTS = sorted([*ROOT.glob("base/requirements*.in"), *ROOT.glob("images/*/requirements*.in")])
+LOCKS = sorted([*ROOT.glob("base/requirements*.txt"), *ROOT.glob("images/*/*.txt")])
+INPUTS = sorted([*ROOT.glob("base/requirements*.in"), *ROOT.glob("images/*/*.in")])
 # Builds of torch are on indexes of their own, and which one serves them differs from site to site.
 UNHASHED = {ROOT / "base/requirements-torch.cpu.txt", ROOT / "base/requirements-torch.rocm.txt"}
 

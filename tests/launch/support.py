@@ -15,10 +15,12 @@ ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = {
     "torchtitan": ROOT / "examples/torchtitan/configs/CPU/llama3_tiny-pretrain.yaml",
     "maxtext": ROOT / "examples/maxtext/configs/CPU/llama2_tiny-pretrain.yaml",
+    "megatron": ROOT / "examples/megatron/configs/CPU/llama2_tiny-pretrain.yaml",
 }
 _STEP = {
     "torchtitan": re.compile(r"step:\s*(\d+)\s+loss:\s*([\d.]+)"),
     "maxtext": re.compile(r"completed step: (\d+),.*? loss: ([\d.]+)"),
+    "megatron": re.compile(r"iteration +(\d+)/ .*? lm loss: ([\d.E+-]+)"),
 }
 
 

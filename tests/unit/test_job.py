@@ -38,6 +38,24 @@ def test_an_existing_path_is_made_absolute_and_mounted(
     assert str(here) not in str(before.args)
 
 
+def test_a_list_of_paths_and_a_prefix_of_files_are_inputs_too(experiment: Experiment, write: Write) -> None:
+    """Megatron names its data by what X.bin and X.idx have in common, after a weight."""
+    for name in ("a.bin", "a.idx", "b.bin", "b.idx"):
+        write(f"data/{name}", "")
+    path = experiment("data_path: ['0.3', data/a, '0.7', data/b]\nlr: 1.0", framework="megatron")
+    before = load_experiment(path, environ={})
+    found, mounts, missing = with_inputs(before, (), offline=True, environ={})
+    here = Path("data").absolute()
+    assert found.args["data_path"] == ["0.3", f"{here}/a", "0.7", f"{here}/b"]
+    assert [mount.source.name for mount in mounts] == ["a.bin", "a.idx", "b.bin", "b.idx"]
+    assert missing == ()
+    assert before.args["data_path"][1] == "data/a"
+    path = experiment("data_path: [/nope]", framework="megatron")
+    assert len(with_inputs(load_experiment(path, environ={}), (), offline=False, environ={})[2]) == 1
+    path = experiment("data_path: [/nope]\nmock_data: true", framework="megatron")
+    assert with_inputs(load_experiment(path, environ={}), (), offline=False, environ={})[2] == ()
+
+
 @pytest.mark.parametrize("text", ["/nope", "./nope", "../nope", "/" + "x" * 5000], ids=lambda text: text[:8])
 def test_a_path_that_does_not_exist_is_missing(experiment: Experiment, text: str) -> None:
     found = load_experiment(experiment(TITAN.format(text)), environ={})

@@ -1,0 +1,132 @@
+"""Megatron-LM (megatron-core 0.19.2): an experiment as a torchrun command with Megatron's own flags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from primus.command import Command
+from primus.errors import ConfigError
+from primus.experiment import Experiment
+from primus.experiment.substitute import escaped
+from primus.node import Node
+
+# name -> value; see docs/environment.md for the reasons.
+_ENV = {
+    "cpu": {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"},
+    "rocm": {
+        "OMP_NUM_THREADS": "1",
+        "GPU_MAX_HW_QUEUES": "2",
+        "TORCH_NCCL_HIGH_PRIORITY": "1",
+    },
+}
+_ENV_GFX = {
+    "gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+}
+
+
+def modules(experiment: Experiment) -> dict[str, str]:
+    """The Python modules this run imports, each with what needs it."""
+    needed = {"megatron": "framework: megatron"}
+    kind = experiment.args.get("transformer_impl", "transformer_engine")
+    if kind == "transformer_engine":
+        needed["transformer_engine"] = "transformer_impl: transformer_engine (transformer_impl=local does not)"
+    return needed
+
+
+def inputs(experiment: Experiment) -> tuple[str, ...]:
+    """The arguments that name files, directories or hub repositories this run reads."""
+    data = ("data_path", "train_data_path", "valid_data_path", "test_data_path", "data_args_path")
+    counts = ("per_split_data_args_path", "per_dataset_sequences_path")
+    made_up = experiment.args.get("mock_data", False)
+    return (
+        *("load", "pretrained_checkpoint", "tokenizer_model", "vocab_file", "merge_file"),
+        *(() if made_up else (*data, *counts)),
+    )
+
+
+def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
+    """torchrun with one process per GPU (or per CPU process) and every argument as a flag."""
+    # Rank 0 tells what it does, the last one the loss, which with a pipeline nobody else knows.
+    shown = "0" if node.gpus == 1 else f"0,{node.gpus - 1}"
+    env = _ENV[experiment.accelerator] | _ENV_GFX.get(node.gfx, {})
+    if not (experiment.args.get("use_torch_fsdp2") or experiment.args.get("use_megatron_fsdp")):
+        env["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"  # Megatron insists on it; with FSDP it insists on the opposite
+    return Command(
+        argv=(
+            *("python", "-m", "torch.distributed.run"),
+            *_rendezvous(node),
+            f"--nproc-per-node={node.gpus}",
+            f"--local-ranks-filter={shown}",
+            *("--role=rank", "--tee=3", f"--log-dir={run_dir / 'logs'}"),
+            *("-m", "primus.backends.megatron.worker", experiment.accelerator),
+            *flags(_with_places(experiment.args, run_dir)),
+        ),
+        env=env,
+    )
+
+
+def _rendezvous(node: Node) -> tuple[str, ...]:
+    if node.nodes == 1:
+        # Its own free port, so that two runs on one machine do not meet; and loopback by address, since a
+        # container without a network cannot look up its own name.
+        return ("--standalone", "--local-addr=127.0.0.1")
+    return (
+        f"--nnodes={node.nodes}",
+        f"--node-rank={node.rank}",
+        f"--master-addr={node.master_addr}",
+        f"--master-port={node.master_port}",
+    )
+
+
+def _with_places(args: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
+    """The arguments, with what is written in the run directory: always the same, so that a run resumes."""
+    placed = dict(args)
+    # Megatron saves where it has both a place and an interval, and refuses one without the other.
+    if placed.get("save_interval"):
+        placed.setdefault("save", "checkpoints")
+    # Indexes of the data: Megatron's default is beside the data, which a container mounts read-only.
+    placed.setdefault("data_cache_path", "data_cache")
+    placed.setdefault("tensorboard_dir", "tensorboard")
+    for name in ("save", "data_cache_path", "tensorboard_dir"):
+        if placed.get(name):
+            placed[name] = str(run_dir / placed[name])
+    # Megatron starts anew where there is no checkpoint yet.
+    if placed.get("save"):
+        placed.setdefault("load", placed["save"])
+    return placed
+
+
+def flags(args: Mapping[str, Any]) -> Iterator[str]:
+    """The arguments as Megatron's flags, in the order of their names; null is Megatron's default."""
+    table = _table()
+    for name, value in sorted(args.items()):
+        row = table.get(name, {})
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            # A flag for what is not the default, or one for each value; a row of no table was let through.
+            word = row.get(str(value).lower(), "" if row or not value else _spelt(name))
+            yield from (word,) if word else ()
+        elif isinstance(value, Mapping):
+            raise ConfigError(f"{name}: a flag cannot hold a mapping")
+        elif isinstance(value, list):
+            yield from (row.get("flag", _spelt(name)), *map(str, escaped(value))) if value else ()
+        else:
+            yield f"{row.get('flag', _spelt(name))}={escaped(value)}"
+
+
+def _spelt(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    """arguments.json by name. A flag is spelt as its argument unless the row says how ("flag"; for a boolean the one
+    that makes it "true" or "false")."""
+    text = (resources.files("primus") / "backends/megatron/arguments.json").read_text(encoding="utf-8")
+    return {row["name"]: row for row in json.loads(text)["arguments"]}

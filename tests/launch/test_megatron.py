@@ -1,0 +1,119 @@
+"""Megatron learns, on the host and in its image; however many processes share the work, the losses are the same."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.launch.support import EXAMPLES, ROOT, primus
+
+pytestmark = pytest.mark.timeout(420)
+
+EXAMPLE = f"--config={EXAMPLES['megatron']}"
+HALF, WHOLE = 10, 20
+# What one processes's sums may differ by from several processes': two units of the last digit that is printed.
+TOLERANCE = 2e-6
+
+
+def train(*words: str, python: Path | None = None) -> dict[int, float]:
+    """The losses of a run, in its image unless `python` is the one of a host that has Megatron."""
+    place = {"python": python} if python else {}
+    how = "--launcher=direct" if python else "--engine-arg=--network=none"
+    run = primus("run", EXAMPLE, how, *words, **place)  # type: ignore[arg-type]
+    assert run.code == 0, run.output[-3000:]
+    return run.losses("megatron")
+
+
+@pytest.fixture(scope="module")
+def halfway(megatron_python: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, float]]:
+    """The checkpoint that one process saved half way, and the losses it went on to have."""
+    run_dir = tmp_path_factory.mktemp("megatron")
+    losses = train(f"--run-dir={run_dir}", python=megatron_python)
+    assert list(losses) == list(range(1, WHOLE + 1))
+    assert losses[WHOLE] < losses[1] - 2.5
+    shutil.rmtree(run_dir / f"checkpoints/iter_{WHOLE:07}")
+    (run_dir / "checkpoints/latest_checkpointed_iteration.txt").write_text(str(HALF))
+    return run_dir / "checkpoints", {step: loss for step, loss in losses.items() if step > HALF}
+
+
+@pytest.mark.parametrize(
+    ("processes", "parallel", "tolerance"),
+    [
+        (1, (), 0.0),
+        (2, (), TOLERANCE),
+        (2, ("tensor_model_parallel_size=2",), TOLERANCE),
+        (2, ("pipeline_model_parallel_size=2",), TOLERANCE),
+    ],
+    ids=["alone", "data", "tensor", "pipeline"],
+)
+def test_megatron_goes_on_from_a_checkpoint(
+    megatron_python: Path,
+    halfway: tuple[Path, dict[int, float]],
+    run_dir: Path,
+    processes: int,
+    parallel: tuple[str, ...],
+    tolerance: float,
+) -> None:
+    checkpoints, expected = halfway
+    shutil.copytree(checkpoints, run_dir / "checkpoints")
+    words = (f"--run-dir={run_dir}", f"--gpus-per-node={processes}", *parallel)
+    losses = train(*words, python=megatron_python)
+    assert list(losses) == list(expected)
+    for step, loss in losses.items():
+        # In its second line after a start, Megatron prints the mean of two steps.
+        if step != HALF + 2:
+            assert abs(loss - expected[step]) <= tolerance, (step, loss, expected[step])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("num_experts=4", "moe_router_topk=2", "expert_model_parallel_size=2"),
+        ("mtp_num_layers=1", "pipeline_model_parallel_size=2"),
+        ("bf16=true",),
+    ],
+    ids=["experts", "multi-token prediction", "bf16"],
+)
+def test_megatron_trains_other_models_too(megatron_python: Path, run_dir: Path, words: tuple[str, ...]) -> None:
+    fixed = (f"--run-dir={run_dir}", "--gpus-per-node=2", "train_iters=6", "save=null")
+    losses = train(*fixed, *words, python=megatron_python)
+    assert losses[6] < losses[1] - 0.5
+    assert not (run_dir / "checkpoints").exists()
+
+
+MAKE_DATA = """
+import json, sys, torch
+from primus.backends.megatron import worker
+from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
+builder = IndexedDatasetBuilder(sys.argv[1] + ".bin", dtype=DType.optimal_dtype(1024))
+for line in open("examples/data/tales.jsonl", encoding="utf-8"):
+    document = torch.tensor([*json.loads(line)["text"].encode(), 1023])
+    builder.add_document(document, [len(document)])
+builder.finalize(sys.argv[1] + ".idx")
+"""
+
+
+def test_megatron_reads_its_data_files(megatron_python: Path, run_dir: Path) -> None:
+    data = run_dir.parent / "tales"
+    subprocess.run([megatron_python, "-W", "ignore", "-c", MAKE_DATA, str(data)], cwd=ROOT, check=True)
+    data_files = sorted(path.name for path in run_dir.parent.iterdir())
+    words = ("mock_data=false", f"data_path=[{data}]", "split='90,10,0'", "save=null")
+    losses = train(f"--run-dir={run_dir}", *words, python=megatron_python)
+    assert losses[WHOLE] < losses[1] - 2.5
+    assert sorted(path.name for path in run_dir.parent.iterdir() if path != run_dir) == data_files
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_megatron_in_its_image(image: Callable[[str], str], run_dir: Path, processes: int) -> None:
+    image("megatron")
+    words = (f"--run-dir={run_dir}", f"--gpus-per-node={processes}")
+    first = train(*words)
+    assert list(first) == list(range(1, WHOLE + 1))
+    assert first[WHOLE] < first[1] - 2.5
+    more = train(*words, "train_iters=23")
+    assert list(more) == [21, 22, 23]
+    assert max(more.values()) < first[1] - 2

@@ -1,0 +1,101 @@
+"""An experiment's arguments as Megatron's flags, and what they say by themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from primus.backends.megatron import adapter
+from primus.errors import ConfigError
+from primus.experiment import load_experiment
+from primus.node import Node
+
+from .conftest import ROOT, Experiment
+
+RUN = Path("/run")
+ROWS = json.loads((ROOT / "primus/backends/megatron/arguments.json").read_text(encoding="utf-8"))["arguments"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "flags"),
+    [
+        ("lr: 1e-5", ["--lr=1e-05"]),
+        ("lr: null", []),
+        ("seed: -1", ["--seed=-1"]),
+        ("wandb_project: -x y", ["--wandb-project=-x y"]),
+        ("bf16: true", ["--bf16"]),
+        ("bf16: false", []),
+        ("add_bias_linear: false", ["--disable-bias-linear"]),
+        ("add_bias_linear: true", []),
+        ("apply_rope_fusion: false", ["--no-rope-fusion"]),
+        ("yarn_correction_range_round_to_int: true", ["--yarn-correction-range-round-to-int"]),
+        ("yarn_correction_range_round_to_int: false", ["--no-yarn-correction-range-round-to-int"]),
+        ("no_load_optim: null", []),
+        ("onnx_safe: true", ["--onnx-safe=True"]),
+        ("fp8: hybrid", ["--fp8-format=hybrid"]),
+        ("layernorm_epsilon: 1.0e-6", ["--norm-epsilon=1e-06"]),
+        ("moe_layer_freq: 2", ["--moe-layer-freq=2"]),
+        ("moe_layer_freq: ([0]*1+[1]*26)", ["--moe-layer-freq=([0]*1+[1]*26)"]),
+        ("recompute_modules: [core_attn, mlp]", ["--recompute-modules", "core_attn", "mlp"]),
+        ("profile_ranks: []", []),
+        ("moe_aux_loss_coeff: 0.01", ["--moe-aux-loss-coeff=0.01"]),
+        ("moe_aux_loss_coeff: [0.01, 0.02]", ["--moe-aux-loss-coeff", "0.01", "0.02"]),
+        ("tokenizer_model: $${HOME}", ["--tokenizer-model=$${HOME}"]),
+        ("use_checkpoint_opt_param_scheduler: true", ["--use-checkpoint-opt-param-scheduler"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_argument_is_a_flag(experiment: Experiment, overrides: str, flags: list[str]) -> None:
+    args = load_experiment(experiment(overrides, framework="megatron"), environ={}).args
+    assert list(adapter.flags(args)) == flags
+
+
+def test_a_secret_stays_a_name(experiment: Experiment) -> None:
+    path = experiment("wandb_entity: ${MY_TOKEN}", framework="megatron")
+    args = load_experiment(path, environ={"MY_TOKEN": "hush"}).args
+    assert list(adapter.flags(args)) == ["--wandb-entity=${MY_TOKEN}"]
+
+
+def test_what_was_let_through_is_a_flag_too(experiment: Experiment) -> None:
+    path = experiment("new_switch: true\nold_switch: false\nnew_size: 5", framework="megatron")
+    allowed = frozenset({"new_switch", "old_switch", "new_size"})
+    args = load_experiment(path, environ={}, allow_unknown=allowed).args
+    assert list(adapter.flags(args)) == ["--new-size=5", "--new-switch"]
+    with pytest.raises(ConfigError, match="torch_compile: a flag cannot hold a mapping"):
+        list(adapter.flags({"torch_compile": {"enable": True}}))
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row["type"] == "bool"], ids=lambda row: row["name"])
+def test_every_boolean_can_be_turned(row: dict[str, object]) -> None:
+    """A boolean has a flag for the value that is not its default; a null default is a false one."""
+    assert str(not row["default"]).lower() in row
+
+
+@pytest.mark.parametrize(
+    ("overrides", "places"),
+    [
+        ("lr: 1.0", {}),
+        ("save_interval: 5", {"save": "/run/checkpoints", "load": "/run/checkpoints"}),
+        ("save_interval: 5\nsave: null", {}),
+        ("save_interval: 5\nsave: here", {"save": "/run/here", "load": "/run/here"}),
+        ("save_interval: 5\nsave: /there", {"save": "/there", "load": "/there"}),
+        ("save_interval: 5\nload: null", {"save": "/run/checkpoints"}),
+        ("save_interval: 5\nload: /old", {"save": "/run/checkpoints", "load": "/old"}),
+    ],
+)
+def test_a_run_saves_where_it_resumes_from(experiment: Experiment, overrides: str, places: dict[str, str]) -> None:
+    found = load_experiment(experiment(overrides, framework="megatron"), environ={})
+    words = adapter.command(found, Node(), RUN).argv
+    seen = dict(word[2:].split("=", 1) for word in words if word.startswith(("--save=", "--load=")))
+    assert seen == places
+    assert {"--data-cache-path=/run/data_cache", "--tensorboard-dir=/run/tensorboard"} <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "value"), [("bf16: true", "1"), ("use_torch_fsdp2: true", None), ("use_megatron_fsdp: true", None)]
+)
+def test_fsdp_wants_more_than_one_connection(experiment: Experiment, overrides: str, value: str | None) -> None:
+    found = load_experiment(experiment(overrides, framework="megatron"), environ={})
+    assert adapter.command(found, Node(), RUN).env.get("CUDA_DEVICE_MAX_CONNECTIONS") == value
