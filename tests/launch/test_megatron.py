@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.timeout(420)
 
 EXAMPLE = f"--config={EXAMPLES['megatron']}"
 HALF, WHOLE = 10, 20
-# What one processes's sums may differ by from several processes': two units of the last digit that is printed.
+# What one process's sums may differ by from several processes': two units of the last digit that is printed.
 TOLERANCE = 2e-6
 
 
@@ -105,6 +106,20 @@ def test_megatron_reads_its_data_files(megatron_python: Path, run_dir: Path) -> 
     losses = train(f"--run-dir={run_dir}", *words, python=megatron_python)
     assert losses[WHOLE] < losses[1] - 2.5
     assert sorted(path.name for path in run_dir.parent.iterdir() if path != run_dir) == data_files
+
+
+def test_two_megatron_nodes(megatron_python: Path, run_dir: Path) -> None:
+    """Two nodes on one machine; the last one's last process knows the loss."""
+    words = ("run", "--launcher=direct", "--nodes=2", EXAMPLE, f"--run-dir={run_dir}", "train_iters=6", "save=null")
+    command = [str(megatron_python), "-m", "primus", *words]
+    meet = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29613"}
+    with (run_dir.parent / "0.log").open("w") as log:
+        first = subprocess.Popen(command, env={**meet, "NODE_RANK": "0"}, cwd=ROOT, stdout=log, stderr=log)
+    last = primus(*words, python=megatron_python, env={**meet, "NODE_RANK": "1"})
+    assert (first.wait(60), last.code) == (0, 0), last.output[-3000:]
+    losses = last.losses("megatron")
+    assert list(losses) == list(range(1, 7))
+    assert losses[6] < losses[1] - 0.5
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -42,7 +42,7 @@ ROWS = json.loads((ROOT / "primus/backends/megatron/arguments.json").read_text(e
         ("profile_ranks: []", []),
         ("moe_aux_loss_coeff: 0.01", ["--moe-aux-loss-coeff=0.01"]),
         ("moe_aux_loss_coeff: [0.01, 0.02]", ["--moe-aux-loss-coeff", "0.01", "0.02"]),
-        ("tokenizer_model: $${HOME}", ["--tokenizer-model=$${HOME}"]),
+        ("tokenizer_model: $${HOME}", ["--tokenizer-model=${HOME}"]),
         ("use_checkpoint_opt_param_scheduler: true", ["--use-checkpoint-opt-param-scheduler"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -52,10 +52,13 @@ def test_an_argument_is_a_flag(experiment: Experiment, overrides: str, flags: li
     assert list(adapter.flags(args)) == flags
 
 
-def test_a_secret_stays_a_name(experiment: Experiment) -> None:
-    path = experiment("wandb_entity: ${MY_TOKEN}", framework="megatron")
+@pytest.mark.parametrize("overrides", ["wandb_entity: ${MY_TOKEN}", "data_path: ['${MY_TOKEN}']"])
+def test_a_secret_is_no_argument(experiment: Experiment, overrides: str) -> None:
+    """Megatron prints all its arguments when it starts."""
+    path = experiment(overrides, framework="megatron")
     args = load_experiment(path, environ={"MY_TOKEN": "hush"}).args
-    assert list(adapter.flags(args)) == ["--wandb-entity=${MY_TOKEN}"]
+    with pytest.raises(ConfigError, match="is a secret, and Megatron prints its arguments"):
+        list(adapter.flags(args))
 
 
 def test_what_was_let_through_is_a_flag_too(experiment: Experiment) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 from primus.command import Command
 from primus.errors import ConfigError
-from primus.experiment import Experiment
-from primus.experiment.substitute import escaped
+from primus.experiment import Experiment, Template
 from primus.node import Node
 
 # name -> value; see docs/environment.md for the reasons.
@@ -35,6 +34,8 @@ def modules(experiment: Experiment) -> dict[str, str]:
     kind = experiment.args.get("transformer_impl", "transformer_engine")
     if kind == "transformer_engine":
         needed["transformer_engine"] = "transformer_impl: transformer_engine (transformer_impl=local does not)"
+    if experiment.args.get("wandb_project"):
+        needed["wandb"] = "wandb_project"
     return needed
 
 
@@ -108,6 +109,11 @@ def flags(args: Mapping[str, Any]) -> Iterator[str]:
         row = table.get(name, {})
         if value is None:
             continue
+        if any(isinstance(item, Template) for item in (value if isinstance(value, list) else [value])):
+            raise ConfigError(
+                f"{name}: is a secret, and Megatron prints its arguments",
+                hint="trackers and hubs read theirs from the environment: WANDB_API_KEY, HF_TOKEN",
+            )
         if isinstance(value, bool):
             # A flag for what is not the default, or one for each value; a row of no table was let through.
             word = row.get(str(value).lower(), "" if row or not value else _spelt(name))
@@ -115,9 +121,9 @@ def flags(args: Mapping[str, Any]) -> Iterator[str]:
         elif isinstance(value, Mapping):
             raise ConfigError(f"{name}: a flag cannot hold a mapping")
         elif isinstance(value, list):
-            yield from (row.get("flag", _spelt(name)), *map(str, escaped(value))) if value else ()
+            yield from (row.get("flag", _spelt(name)), *map(str, value)) if value else ()
         else:
-            yield f"{row.get('flag', _spelt(name))}={escaped(value)}"
+            yield f"{row.get('flag', _spelt(name))}={value}"
 
 
 def _spelt(name: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
 import time
 import types
@@ -19,7 +18,6 @@ import torch
 import typing_extensions
 
 from primus.backends.megatron import cuda_on_cpu
-from primus.experiment.substitute import fill
 
 STARTED = time.time()
 ON_CPU = not torch.cuda.is_available()
@@ -184,8 +182,6 @@ def main() -> None:
     entered = time.time()
     if sys.argv.pop(1) == "rocm" and ON_CPU:  # never a large model on the CPU by mistake
         raise SystemExit(f"torch {torch.__version__} sees no GPU here")
-    # Secrets are names on the command line; give Megatron their values, in memory only.
-    sys.argv = [sys.argv[0], *fill(sys.argv[1:], os.environ)]
     # The wheel holds this helper compiled, and not the Makefile that Megatron runs each time.
     dataset_utils.compile_helpers = lambda: None
     if ON_CPU:
