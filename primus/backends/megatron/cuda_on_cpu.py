@@ -42,6 +42,8 @@ class _Devices(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.record_stream:
             return None
+        if func is torch.device and (isinstance(args[0], int) or _is_cuda(args[0])):
+            return _CPU  # an index alone is a device of whatever accelerator there is
         if func is torch.Tensor.type and len(args) == 1 and not kwargs:
             return func(*args).replace("torch.", "torch.cuda.", 1)  # Megatron compares it with torch.cuda.FloatTensor
         device = kwargs.get("device")
