@@ -9,23 +9,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from primus.backends import torchrun
 from primus.command import Command
 from primus.errors import ConfigError
 from primus.experiment import Experiment, Template
 from primus.node import Node
-
-# name -> value; see docs/environment.md for the reasons.
-_ENV = {
-    "cpu": {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"},
-    "rocm": {
-        "OMP_NUM_THREADS": "1",
-        "GPU_MAX_HW_QUEUES": "2",
-        "TORCH_NCCL_HIGH_PRIORITY": "1",
-    },
-}
-_ENV_GFX = {
-    "gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-}
 
 
 def modules(experiment: Experiment) -> dict[str, str]:
@@ -54,33 +42,16 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
     """torchrun with one process per GPU (or per CPU process) and every argument as a flag."""
     # Rank 0 tells what it does, the last one the loss, which with a pipeline nobody else knows.
     shown = "0" if node.gpus == 1 else f"0,{node.gpus - 1}"
-    env = _ENV[experiment.accelerator] | _ENV_GFX.get(node.gfx, {})
+    env = torchrun.environment(experiment.accelerator, node)
     if not (experiment.args.get("use_torch_fsdp2") or experiment.args.get("use_megatron_fsdp")):
         env["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"  # Megatron insists on it; with FSDP it insists on the opposite
     return Command(
         argv=(
-            *("python", "-m", "torch.distributed.run"),
-            *_rendezvous(node),
-            f"--nproc-per-node={node.gpus}",
-            f"--local-ranks-filter={shown}",
-            *("--role=rank", "--tee=3", f"--log-dir={run_dir / 'logs'}"),
-            *("-m", "primus.backends.megatron.worker", experiment.accelerator),
+            *torchrun.argv(node, run_dir, "primus.backends.megatron.worker", shown=shown),
+            experiment.accelerator,
             *flags(_with_places(experiment.args, run_dir)),
         ),
         env=env,
-    )
-
-
-def _rendezvous(node: Node) -> tuple[str, ...]:
-    if node.nodes == 1:
-        # Its own free port, so that two runs on one machine do not meet; and loopback by address, since a
-        # container without a network cannot look up its own name.
-        return ("--standalone", "--local-addr=127.0.0.1")
-    return (
-        f"--nnodes={node.nodes}",
-        f"--node-rank={node.rank}",
-        f"--master-addr={node.master_addr}",
-        f"--master-port={node.master_port}",
     )
 
 

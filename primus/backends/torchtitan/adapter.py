@@ -7,24 +7,12 @@ from typing import Any
 
 import tomli_w
 
+from primus.backends import torchrun
 from primus.command import Command
 from primus.errors import ConfigError
 from primus.experiment import Experiment
 from primus.experiment.substitute import escaped
 from primus.node import Node
-
-# name -> value; see docs/environment.md for the reasons.
-_ENV = {
-    "cpu": {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"},
-    "rocm": {
-        "OMP_NUM_THREADS": "1",
-        "GPU_MAX_HW_QUEUES": "2",
-        "TORCH_NCCL_HIGH_PRIORITY": "1",
-    },
-}
-_ENV_GFX = {
-    "gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-}
 
 
 def modules(experiment: Experiment) -> dict[str, str]:
@@ -48,28 +36,14 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
     config = run_dir / "torchtitan.toml"
     return Command(
         argv=(
-            *("python", "-m", "torch.distributed.run"),
-            *_rendezvous(node),
-            f"--nproc-per-node={node.gpus}",
-            f"--local-ranks-filter={_shown_rank(experiment, node)}",
-            *("--role=rank", "--tee=3", f"--log-dir={run_dir / 'logs'}"),
-            *("-m", "primus.backends.torchtitan.worker", experiment.accelerator, f"--job.config_file={config}"),
+            *torchrun.argv(
+                node, run_dir, "primus.backends.torchtitan.worker", shown=str(_shown_rank(experiment, node))
+            ),
+            experiment.accelerator,
+            f"--job.config_file={config}",
         ),
-        env=_ENV[experiment.accelerator] | _ENV_GFX.get(node.gfx, {}),
+        env=torchrun.environment(experiment.accelerator, node),
         files={config: _toml(experiment, run_dir)},
-    )
-
-
-def _rendezvous(node: Node) -> tuple[str, ...]:
-    if node.nodes == 1:
-        # Its own free port, so that two runs on one machine do not meet; and loopback by address, since a
-        # container without a network cannot look up its own name.
-        return ("--standalone", "--local-addr=127.0.0.1")
-    return (
-        f"--nnodes={node.nodes}",
-        f"--node-rank={node.rank}",
-        f"--master-addr={node.master_addr}",
-        f"--master-port={node.master_port}",
     )
 
 
