@@ -70,8 +70,8 @@ def with_inputs(
 ) -> tuple[Experiment, tuple[Mount, ...], tuple[Problem, ...]]:
     """The experiment with its existing input paths made absolute, the mounts they need, and what is missing.
 
-    A backend's input arguments hold a path or a name on a hub, or a list of paths: what exists here, or is written as
-    a path (/..., ./..., ../...), is a path. Offline, a name on a hub must be in the Hugging Face cache.
+    A backend's input arguments hold a path or a name on a hub, or a list of paths: what exists here, or cannot be a
+    hub's name, is a path. Offline, a name on a hub must be in the Hugging Face cache.
     """
     adapter = import_module(f"primus.backends.{experiment.framework}.adapter")
     args: dict[str, Any] = _copy(experiment.args)
@@ -88,7 +88,7 @@ def with_inputs(
             if not isinstance(item, str) or isinstance(item, Template) or not item:
                 continue
             path = absolute(item)
-            files = [file for file in (path, *(Path(f"{path}{end}") for end in _DATA)) if exists(file)]
+            files = _needed(path)
             if files:
                 if isinstance(value, list):
                     value[index] = str(path)
@@ -97,7 +97,7 @@ def with_inputs(
                 for file in files:
                     if not any(file.is_relative_to(mount.target) for mount in (*mounts, *found)):
                         found.append(Mount(source=file, target=file, read_only=True))
-            elif item.startswith(("/", "./", "../")):
+            elif _is_path(item):
                 if not any(Path(item).is_relative_to(mount.target) for mount in mounts):
                     message = f"{dotted}: {path} does not exist on this machine"
                     hint = "--mount SRC:DST shows the container a path under another name"
@@ -109,9 +109,32 @@ def with_inputs(
     return replace(experiment, args=args), (*mounts, *found), tuple(missing)
 
 
-# Megatron names its data files, X.bin and X.idx, by X.
-_DATA = (".bin", ".idx")
+def _needed(path: Path) -> list[Path]:
+    """What must be shown to a container for `path` to be there; nothing if it is not.
+
+    A pattern stands for its directory; Megatron names its data files, X.bin and X.idx, by X; and a directory of links,
+    as the Hugging Face cache has them, needs what they lead to.
+    """
+    if "*" in path.name:
+        return [path.parent] if exists(path.parent) and any(path.parent.glob(path.name)) else []
+    files = [file for file in (path, Path(f"{path}.bin"), Path(f"{path}.idx")) if exists(file)]
+    links = {
+        link.resolve().parent for file in files if _is_folder(file) for link in file.iterdir() if link.is_symlink()
+    }
+    return [*files, *sorted(folder for folder in links if not folder.is_relative_to(path.resolve()))]
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and os.access(path, os.R_OK)
+
+
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_DATA_FILE = re.compile(r".*\.(json|jsonl|txt|csv|parquet|arrow|array_record|tfrecord|model)")
+
+
+def _is_path(text: str) -> bool:
+    """Whether the text cannot be a name on a hub, which has one slash and no file's ending."""
+    return text.startswith(("/", "./", "../")) or text.count("/") > 1 or bool(_DATA_FILE.fullmatch(text))
 
 
 def _cached(name: str, environ: Mapping[str, str]) -> bool:

@@ -56,7 +56,30 @@ def test_a_list_of_paths_and_a_prefix_of_files_are_inputs_too(experiment: Experi
     assert with_inputs(load_experiment(path, environ={}), (), offline=False, environ={})[2] == ()
 
 
-@pytest.mark.parametrize("text", ["/nope", "./nope", "../nope", "/" + "x" * 5000], ids=lambda text: text[:8])
+def test_a_pattern_is_given_its_directory(experiment: Experiment, write: Write) -> None:
+    write("data/1.jsonl", "")
+    path = experiment("dataset_type: hf\nhf_train_files: data/*.jsonl", framework="maxtext")
+    found, mounts, missing = with_inputs(load_experiment(path, environ={}), (), offline=False, environ={})
+    here = Path("data").absolute()
+    assert (mounts, missing) == ((Mount(source=here, target=here, read_only=True),), ())
+    assert found.args["hf_train_files"] == f"{here}/*.jsonl"
+
+
+def test_a_directory_of_links_is_given_what_they_lead_to(experiment: Experiment, write: Write) -> None:
+    """As the Hugging Face cache has them."""
+    write("hub/blobs/abc", "{}")
+    Path("hub/snapshots/1").mkdir(parents=True)
+    Path("hub/snapshots/1/tokenizer.json").symlink_to("../../blobs/abc")
+    path = experiment("training: {dataset: text}\nmodel: {hf_assets_path: hub/snapshots/1}")
+    _, mounts, _ = with_inputs(load_experiment(path, environ={}), (), offline=False, environ={})
+    assert [str(mount.source.relative_to(Path.cwd())) for mount in mounts] == ["hub/snapshots/1", "hub/blobs"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/nope", "./nope", "../nope", "/" + "x" * 5000, "data/no.jsonl", "a/b/c", "data/no*.jsonl"],
+    ids=lambda text: text[:8],
+)
 def test_a_path_that_does_not_exist_is_missing(experiment: Experiment, text: str) -> None:
     found = load_experiment(experiment(TITAN.format(text)), environ={})
     _, mounts, (problem,) = with_inputs(found, (), offline=False, environ={})
