@@ -6,6 +6,8 @@ REQUIRE ?=
 
 TORCH_LOCKS = base/requirements-launcher.txt base/requirements-torch.txt images/torchtitan/requirements.cpu.txt
 MEGATRON_LOCKS = base/requirements-launcher.txt base/requirements-torch.txt images/megatron/requirements.cpu.txt
+# Few retries: a site that cannot reach PyTorch's own index has its wheels elsewhere.
+TORCH_INSTALL = --retries 1 --no-deps -r base/requirements-torch.cpu.txt
 PIP_INSTALL = -m pip install -qq --disable-pip-version-check
 
 .PHONY: demo test lint bench clean
@@ -40,7 +42,7 @@ clean:
 .venv-torchtitan/ready: $(TORCH_LOCKS) base/requirements-torch.cpu.txt
 	@echo "Setting up .venv-torchtitan: PyTorch for CPU and TorchTitan, about 1.5 GB. Once."
 	@$(PYTHON) -m venv .venv-torchtitan
-	@.venv-torchtitan/bin/python $(PIP_INSTALL) --no-deps -r base/requirements-torch.cpu.txt
+	@.venv-torchtitan/bin/python $(PIP_INSTALL) $(TORCH_INSTALL)
 	@.venv-torchtitan/bin/python $(PIP_INSTALL) --require-hashes $(TORCH_LOCKS:%=-r %)
 	@.venv-torchtitan/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
@@ -48,7 +50,7 @@ clean:
 # Megatron wants Python 3.11 or newer. Its wheel says 3.12, and its worker makes up for the difference.
 .venv-megatron/ready: base/requirements-torch.cpu.txt images/megatron/no-deps.txt $(MEGATRON_LOCKS)
 	$(PYTHON) -m venv .venv-megatron
-	.venv-megatron/bin/python $(PIP_INSTALL) --no-deps -r base/requirements-torch.cpu.txt
+	.venv-megatron/bin/python $(PIP_INSTALL) $(TORCH_INSTALL)
 	.venv-megatron/bin/python $(PIP_INSTALL) --require-hashes $(MEGATRON_LOCKS:%=-r %)
 	.venv-megatron/bin/python $(PIP_INSTALL) --require-hashes --no-deps --ignore-requires-python -r images/megatron/no-deps.txt
 	.venv-megatron/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
