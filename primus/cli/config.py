@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from primus.cli import note, report
-from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN
+from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
 from primus.errors import ConfigError, PrimusError
 from primus.experiment import Experiment, flat, load_experiment
@@ -42,7 +42,12 @@ def show(
 ) -> None:
     """Print the experiment with everything resolved. Secrets stay names."""
     experiment = load_experiment(
-        file, overrides, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown
+        file,
+        overrides,
+        preset_dirs=preset_dirs,
+        accelerator=accelerator,
+        allow_unknown=allow_unknown,
+        flags=option_names(show),
     )
     if form == "json":
         image = reference(experiment.framework, experiment.accelerator, registry=registry)
@@ -99,7 +104,13 @@ def explain(
         inside = [name for name in {**table.arguments, **values} if name.startswith(f"{key}.")]
         if inside:
             raise ConfigError(f"{key}: is a section; name one of its keys", hint=", ".join(inside))
-        raise ConfigError(f"{key}: unknown to {experiment.framework} {table.version}", hint=suggestion(key, table))
+        if key.startswith("env."):
+            raise ConfigError(f"{key}: is not set in this experiment", hint="the backend's own: docs/environment.md")
+        raise ConfigError(
+            f"{key}: unknown to {experiment.framework} {table.version}",
+            hint=suggestion(key, table)
+            or "KEY is an argument of the backend, env.NAME, or a key at the head of the file",
+        )
     rows: list[tuple[str, str]] = [("key", key)]
     if key in values:
         rows.append(("value", _text(values[key])))

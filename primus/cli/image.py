@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from primus._version import __version__
-from primus.cli.options import ENGINE, REGISTRY
+from primus.cli.options import ENGINE, REGISTRY, TARGET
 from primus.cli.settings import with_settings
 from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment.schema import frameworks
@@ -32,14 +32,7 @@ def image() -> None:
 
 @image.command()
 @click.argument("targets", nargs=-1, metavar="[FRAMEWORK]...")
-@click.option(
-    "--accelerator",
-    type=click.Choice(["rocm", "cpu"]),
-    default="rocm",
-    show_default=True,
-    envvar="PRIMUS_ACCELERATOR",
-    show_envvar=True,
-)
+@TARGET
 @REGISTRY
 @click.option("--version", "version", default=__version__, show_default=True, help="The tag's first part.")
 @click.option("--file", "file", type=click.Path(path_type=Path), default=Path("docker-bake.hcl"), show_default=True)
@@ -103,14 +96,7 @@ def list_(accelerator: str | None, form: str, engine: str | None) -> None:
 
 @image.command()
 @click.argument("framework_or_image", metavar="FRAMEWORK|IMAGE")
-@click.option(
-    "--accelerator",
-    type=click.Choice(["rocm", "cpu"]),
-    default="rocm",
-    show_default=True,
-    envvar="PRIMUS_ACCELERATOR",
-    show_envvar=True,
-)
+@TARGET
 @REGISTRY
 @ENGINE
 def inspect(framework_or_image: str, accelerator: str, registry: str, engine: str | None) -> None:

@@ -17,6 +17,15 @@ ACCELERATOR = click.option(
     show_envvar=True,
     help="Beats the experiment's own.  [default: rocm]",
 )
+TARGET = click.option(
+    "--accelerator",
+    type=click.Choice(["rocm", "cpu"]),
+    default="rocm",
+    show_default=True,
+    envvar="PRIMUS_ACCELERATOR",
+    show_envvar=True,
+    help="What the image is for.",
+)
 REGISTRY = click.option(
     "--registry",
     default="",
@@ -49,6 +58,12 @@ ALLOW_UNKNOWN = click.option(
 OVERRIDES = click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[KEY=VALUE | --KEY VALUE]...")
 # Words that are no option of ours are overrides of the experiment's arguments.
 PASS_UNKNOWN = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
+
+
+def option_names(command: click.Command) -> tuple[str, ...]:
+    """The command's long options without their dashes, to recognise a misspelt one among the overrides."""
+    words = (word for parameter in command.params for word in parameter.opts)
+    return tuple(word.removeprefix("--") for word in words if word.startswith("--"))
 
 
 def stack(*options: Callable[[F], F]) -> Callable[[F], F]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from primus.cli import note
-from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN
+from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
 from primus.command import Command
 from primus.errors import ConfigError
@@ -25,7 +25,7 @@ from primus.launchers.environment import clean_secrets, secret
 
 
 @click.command(context_settings=PASS_UNKNOWN, short_help="Train: in a container, or directly inside the image.")
-@click.option("--config", "config", required=True, type=click.Path(path_type=Path), help="The experiment.")
+@click.option("--config", "config", type=click.Path(path_type=Path), help="The experiment.  [required]")
 @click.option(
     "--launcher",
     type=click.Choice(["direct", "container"]),
@@ -82,7 +82,7 @@ from primus.launchers.environment import clean_secrets, secret
 @click.option("--dry-run", is_flag=True, help="Print what would run and what would be written. Works on any machine.")
 @OVERRIDES
 def run(
-    config: Path,
+    config: Path | None,
     launcher: str | None,
     image: str | None,
     accelerator: str | None,
@@ -107,25 +107,25 @@ def run(
     Anything that is no option is an argument of the backend, under its own name:
     training.steps=50 or --training.steps 50.
     """
-    names = _take_env(env)
+    if config is None:
+        file = next((word for word in overrides if word.endswith((".yaml", ".yml"))), None)
+        raise click.UsageError("Missing option '--config'." + (f" Did you mean --config {file}?" if file else ""))
+    passed = _take_env(env)
     for text in _clean_environment():
         note(text)
-    flags = tuple(
-        option.removeprefix("--") for parameter in run.params for option in parameter.opts if option.startswith("--")
-    )
     experiment = load_experiment(
         config,
         overrides,
         preset_dirs=preset_dirs,
         accelerator=accelerator,
         allow_unknown=allow_unknown,
-        flags=flags,
+        flags=option_names(run),
     )
     for key in experiment.unknown:
         note(f"{key} is not known to {experiment.framework} and is passed on as it is")
     engine = engine or default_engine()
     given = tuple(Mount.parse(text) for text in mounts)
-    experiment = with_env(experiment, names, offline=offline)
+    experiment = with_env(experiment, passed, offline=offline)
     experiment, all_mounts, missing = with_inputs(experiment, given, offline=offline, environ=os.environ)
     if missing and not dry_run:
         raise ConfigError(missing)
@@ -139,7 +139,7 @@ def run(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         mounts=all_mounts,
-        env_names=names,
+        env_names=passed,
         engine=engine,
         engine_args=engine_args,
         # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.

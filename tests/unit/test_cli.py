@@ -251,3 +251,22 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "error: the current directory does not exist any more" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "exp.yaml"), "Missing option '--config'. Did you mean --config exp.yaml?"),
+        (("run", "x=1"), "Missing option '--config'."),
+        (("config", "show", "exp.yaml", "--orign"), "did you mean the option --origin?"),
+        (("config", "explain", "exp.yaml", "env.X"), "env.X: is not set in this experiment"),
+        (("config", "explain", "exp.yaml", "modules"), "hint: KEY is an argument of the backend"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(
+    primus: Primus, experiment: Experiment, words: tuple[str, ...], said: str
+) -> None:
+    experiment()
+    done = primus(*words)
+    assert done.code == 2
+    assert said in done.err
