@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from primus.errors import ConfigError, Problem
-from primus.experiment import paths, schema
+from primus.experiment import paths, rules, schema
 from primus.experiment.document import read_document
 from primus.experiment.overrides import parse_overrides
 from primus.experiment.presets import find_preset
@@ -72,6 +72,9 @@ def load_experiment(
 
     result = schema.typed(merged, table, allow=frozenset(allow_unknown), flags=flags)
     problems += result.problems
+    origins = _origins(document, shadowed, merged, arg_shadowed, table)
+    if not result.problems:
+        problems += rules.broken(flat(result.args, table), table, said.accelerator, origins)
     if problems:
         raise ConfigError(sorted(problems, key=_place))
     return Experiment(
@@ -81,7 +84,7 @@ def load_experiment(
         accelerator=said.accelerator,
         args=result.args,
         env=said.env,
-        origins=_origins(document, shadowed, merged, arg_shadowed, table),
+        origins=origins,
         source=path,
         unknown=result.unknown,
     )
