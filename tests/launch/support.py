@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,32 @@ EXAMPLES = {
     "torchtitan": ROOT / "examples/torchtitan/configs/CPU/llama3_tiny-pretrain.yaml",
     "maxtext": ROOT / "examples/maxtext/configs/CPU/llama2_tiny-pretrain.yaml",
     "megatron": ROOT / "examples/megatron/configs/CPU/llama2_tiny-pretrain.yaml",
+}
+# What upstream's launch scripts run, and what a launch of ours must never call.
+FORBIDDEN = (
+    "pip",
+    "pip3",
+    "uv",
+    "conda",
+    "apt-get",
+    "git",
+    "curl",
+    "wget",
+    "make",
+    "cmake",
+    "ninja",
+    "gcc",
+    "g++",
+    "cc",
+)
+# A shell inside an allocation of eight tasks: libraries that look for a cluster by themselves must not wait for it.
+SLURM = {
+    "SLURM_JOB_ID": "4242",
+    "SLURM_STEP_NODELIST": "node[1-2]",
+    "SLURM_NTASKS": "8",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_JOB_NUM_NODES": "2",
 }
 _STEP = {
     "torchtitan": re.compile(r"step:\s*(\d+)\s+loss:\s*([\d.]+)"),
@@ -39,14 +66,26 @@ class Run:
 def primus(
     *words: str, python: Path | str = sys.executable, env: Mapping[str, str] | None = None, timeout: float = 240
 ) -> Run:
-    """Run `primus WORDS` to its end."""
+    """Run `primus WORDS` to its end, as in a shell of a Slurm allocation; nothing is installed or compiled for it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in FORBIDDEN:
+            tool = Path(scratch, name)
+            tool.write_text(f'#!/bin/sh\necho "{name} $*" >> {scratch}/called\nexit 1\n', encoding="utf-8")
+            tool.chmod(0o755)
+        run = _primus(words, python, {"PATH": f"{scratch}:{os.environ['PATH']}", **SLURM, **(env or {})}, timeout)
+        called = Path(scratch, "called")
+        assert not called.exists(), called.read_text(encoding="utf-8")
+    return run
+
+
+def _primus(words: tuple[str, ...], python: Path | str, env: Mapping[str, str], timeout: float) -> Run:
     done = subprocess.run(
         [str(python), "-m", "primus", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env={**os.environ, **(env or {})},
+        env={**os.environ, **env},
         cwd=ROOT,
         timeout=timeout,
         check=False,
