@@ -33,7 +33,7 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
     counts = ("per_split_data_args_path", "per_dataset_sequences_path")
     made_up = experiment.args.get("mock_data", False)
     return (
-        *("load", "pretrained_checkpoint", "tokenizer_model", "vocab_file", "merge_file"),
+        *("load", "pretrained_checkpoint", "tokenizer_model", "vocab_file", "merge_file", "metadata_path"),
         *(() if made_up else (*data, *counts)),
     )
 
@@ -52,6 +52,20 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
             *flags(_with_places(experiment.args, run_dir)),
         ),
         env=env,
+    )
+
+
+def preparation(experiment: Experiment, options: Mapping[str, Any], sources: tuple[Path, ...]) -> Command:
+    """Writes .bin and .idx files from text, with the tokenizer that the experiment's arguments describe."""
+    return Command(
+        argv=(
+            *("python", "-W", "ignore", "-m", "primus.backends.megatron.prepare"),
+            *flags(options),
+            *flags(experiment.args),
+            *("--", *map(str, sources)),
+        ),
+        # What is only named is in the process's own environment already.
+        env={name: value for name, value in experiment.env.items() if not isinstance(value, Template)},
     )
 
 
