@@ -102,3 +102,21 @@ def test_a_run_saves_where_it_resumes_from(experiment: Experiment, overrides: st
 def test_fsdp_wants_more_than_one_connection(experiment: Experiment, overrides: str, value: str | None) -> None:
     found = load_experiment(experiment(overrides, framework="megatron"), environ={})
     assert adapter.command(found, Node(), RUN).env.get("CUDA_DEVICE_MAX_CONNECTIONS") == value
+
+
+@pytest.mark.parametrize(
+    ("overrides", "needed"),
+    [
+        ("transformer_impl: local", set()),
+        ("lr: 1.0", {"transformer_engine"}),
+        ("transformer_impl: local\nhybrid_layer_pattern: M-*-", {"transformer_engine", "mamba_ssm", "causal_conv1d"}),
+        ("hybrid_layer_pattern: +-", {"transformer_engine"}),
+        ("hybrid_layer_pattern: G-", {"transformer_engine", "fla", "causal_conv1d"}),
+        ("transformer_impl: local\nhybrid_layer_pattern: '*-'\nspec: [a, b]", set()),
+    ],
+    ids=["local", "default", "mamba", "latent attention", "gated delta net", "own spec"],
+)
+def test_layers_want_their_kernels(experiment: Experiment, overrides: str, needed: set[str]) -> None:
+    """Said by the launcher, before Megatron is imported, since on a CPU there are none."""
+    found = load_experiment(experiment(overrides, framework="megatron"), environ={})
+    assert set(adapter.modules(found)) == {"megatron", *needed}

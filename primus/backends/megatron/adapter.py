@@ -15,13 +15,22 @@ from primus.errors import ConfigError
 from primus.experiment import Experiment, Template
 from primus.node import Node
 
+# The kernels of hybrid_layer_pattern's layers, which run on a GPU only: M is Mamba, G gated delta net.
+_KERNELS = {"M": ("mamba_ssm", "causal_conv1d"), "G": ("fla", "causal_conv1d")}
+
 
 def modules(experiment: Experiment) -> dict[str, str]:
     """The Python modules this run imports, each with what needs it."""
     needed = {"megatron": "framework: megatron"}
+    pattern = experiment.args.get("hybrid_layer_pattern") or experiment.args.get("hybrid_override_pattern") or ""
     kind = experiment.args.get("transformer_impl", "transformer_engine")
-    if kind == "transformer_engine":
+    if pattern and not experiment.args.get("spec"):
+        needed["transformer_engine"] = "hybrid_layer_pattern: Megatron has such layers for Transformer Engine alone"
+    elif kind == "transformer_engine":
         needed["transformer_engine"] = "transformer_impl: transformer_engine (transformer_impl=local does not)"
+    for symbol, kernels in _KERNELS.items():
+        if symbol in pattern:
+            needed |= dict.fromkeys(kernels, f"hybrid_layer_pattern: its layers {symbol}")
     if experiment.args.get("wandb_project"):
         needed["wandb"] = "wandb_project"
     return needed

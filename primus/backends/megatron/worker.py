@@ -1,4 +1,4 @@
-"""Runs inside the image, one per process: Megatron's own `pretrain` of a GPT, on a GPU or, without one, on the CPU.
+"""Runs inside the image, one per process: Megatron's own `pretrain`, on a GPU or, without one, on the CPU.
 
 torchrun ... -m primus.backends.megatron.worker rocm|cpu --MEGATRON-FLAG ...
 """
@@ -37,9 +37,11 @@ from megatron.core.utils import (  # noqa: E402
     get_model_config,
 )
 from megatron.training import get_args, get_timers, pretrain, set_startup_timestamps  # noqa: E402
-from megatron.training.argument_utils import gpt_config_from_args, pretrain_cfg_container_from_args  # noqa: E402
+from megatron.training.argument_utils import pretrain_cfg_container_from_args  # noqa: E402
 from megatron.training.arguments import parse_and_validate_args  # noqa: E402
 from megatron.training.utils import get_blend_and_blend_per_split, is_first_or_last_pipeline_stage  # noqa: E402
+
+from primus.backends.megatron.models import model_config  # noqa: E402
 
 # What a batch holds; the last four are for packed sequences, which this worker does not make.
 SAMPLE = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
@@ -126,7 +128,7 @@ def forward_step(
 def datasets(samples: list[int], vp_stage: int | None = None) -> object:
     """The data to train, validate and test on: made up with `mock_data`, else .bin/.idx files."""
     args = get_args()
-    config = gpt_config_from_args(args).transformer
+    config = model_config(args).transformer
     layout, predicted = config.pipeline_model_parallel_layout, config.mtp_num_layers
     blend, blend_per_split = get_blend_and_blend_per_split(args)
     counts = args.per_dataset_sequences_path
@@ -177,7 +179,7 @@ def main() -> None:
     args = parse_and_validate_args()
     if asked := [name for name in NOT_HERE if getattr(args, name, None)]:
         raise SystemExit(f"error: {', '.join(asked)}: not supported by primus.backends.megatron.worker")
-    settings = pretrain_cfg_container_from_args(args, gpt_config_from_args(args))
+    settings = pretrain_cfg_container_from_args(args, model_config(args))
     pretrain(settings, datasets, ModelType.encoder_or_decoder, forward_step)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
