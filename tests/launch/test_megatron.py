@@ -114,6 +114,13 @@ def test_megatron_takes_a_hybrid_model(megatron_python: Path) -> None:
     assert f"layers {'+-M-M-M-' * 7} 56" in done.stdout.splitlines()
 
 
+def test_primus_turbos_functions_take_the_place_of_megatrons(megatron_python: Path) -> None:
+    """With stand-ins for both: the kernels themselves need a GPU."""
+    command = [str(megatron_python), "-W", "ignore", "tests/launch/turbo_stand_in.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["done"]), done.stderr
+
+
 MAKE_DATA = """
 import json, sys, torch
 from primus.backends.megatron import worker

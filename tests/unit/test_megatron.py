@@ -120,3 +120,35 @@ def test_layers_want_their_kernels(experiment: Experiment, overrides: str, neede
     """Said by the launcher, before Megatron is imported, since on a CPU there are none."""
     found = load_experiment(experiment(overrides, framework="megatron"), environ={})
     assert set(adapter.modules(found)) == {"megatron", *needed}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "needed"),
+    [
+        ("enable_primus_turbo: true\nuse_turbo_attention: true", {"primus_turbo", "aiter"}),
+        ("enable_primus_turbo: true\nuse_turbo_grouped_gemm: true", {"primus_turbo"}),
+        ("enable_primus_turbo: true", set()),
+        ("enable_primus_turbo: false\nuse_turbo_attention: false", set()),
+    ],
+)
+def test_primus_turbo_is_wanted_where_it_is_used(experiment: Experiment, overrides: str, needed: set[str]) -> None:
+    found = load_experiment(experiment(overrides, framework="megatron"), environ={})
+    assert set(adapter.modules(found)) == {"megatron", "transformer_engine", *needed}
+    flags = {word for word in adapter.command(found, Node(), RUN).argv if "turbo" in word}
+    assert flags == {f"--{line.split(':')[0].replace('_', '-')}" for line in overrides.split("\n") if "true" in line}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ("use_turbo_attention: true", "use_turbo_attention: does nothing by itself"),
+        (
+            "enable_primus_turbo: true\nuse_turbo_grouped_gemm: true\ntransformer_impl: local",
+            "use_turbo_grouped_gemm: is for transformer_impl: transformer_engine",
+        ),
+    ],
+)
+def test_a_switch_without_effect_is_refused(experiment: Experiment, overrides: str, said: str) -> None:
+    found = load_experiment(experiment(overrides, framework="megatron"), environ={})
+    with pytest.raises(ConfigError, match=said):
+        adapter.command(found, Node(), RUN)

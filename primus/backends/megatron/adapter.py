@@ -18,6 +18,9 @@ from primus.node import Node
 # The kernels of hybrid_layer_pattern's layers, which run on a GPU only: M is Mamba, G gated delta net.
 _KERNELS = {"M": ("mamba_ssm", "causal_conv1d"), "G": ("fla", "causal_conv1d")}
 
+# Primus-Turbo's switches, which stand on Transformer Engine's layers; its attention calls AITER's kernels.
+_TURBO = {"use_turbo_attention": ("primus_turbo", "aiter"), "use_turbo_grouped_gemm": ("primus_turbo",)}
+
 
 def modules(experiment: Experiment) -> dict[str, str]:
     """The Python modules this run imports, each with what needs it."""
@@ -31,6 +34,10 @@ def modules(experiment: Experiment) -> dict[str, str]:
     for symbol, kernels in _KERNELS.items():
         if symbol in pattern:
             needed |= dict.fromkeys(kernels, f"hybrid_layer_pattern: its layers {symbol}")
+    if experiment.args.get("enable_primus_turbo"):
+        for switch, packages in _TURBO.items():
+            if experiment.args.get(switch):
+                needed |= dict.fromkeys(packages, switch)
     if experiment.args.get("wandb_project"):
         needed["wandb"] = "wandb_project"
     return needed
@@ -49,6 +56,12 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
 
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
     """torchrun with one process per GPU (or per CPU process) and every argument as a flag."""
+    for switch in _TURBO:
+        if experiment.args.get(switch):
+            if not experiment.args.get("enable_primus_turbo"):
+                raise ConfigError(f"{switch}: does nothing by itself", hint="write enable_primus_turbo: true too")
+            if experiment.args.get("transformer_impl", "transformer_engine") != "transformer_engine":
+                raise ConfigError(f"{switch}: is for transformer_impl: transformer_engine")
     # Rank 0 tells what it does, the last one the loss, which with a pipeline nobody else knows.
     shown = "0" if node.gpus == 1 else f"0,{node.gpus - 1}"
     env = torchrun.environment(experiment.accelerator, node)

@@ -11,14 +11,18 @@ from megatron.core.models.hybrid.hybrid_layer_specs import hybrid_stack_spec
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.training.argument_utils import gpt_config_from_args, hybrid_config_from_args
 
+from primus.backends.megatron import turbo
+
 
 def model_config(args: Namespace) -> Any:
     """Megatron's configuration of the model."""
     if args.hybrid_layer_pattern is None:
-        return gpt_config_from_args(args)
-    config = hybrid_config_from_args(args)
-    if args.qk_layernorm and config.hybrid_stack_spec is None:
-        config.hybrid_stack_spec = with_latent_norms(hybrid_stack_spec)
+        config = gpt_config_from_args(args)
+    else:
+        config = hybrid_config_from_args(args)
+        if args.qk_layernorm and config.hybrid_stack_spec is None:
+            config.hybrid_stack_spec = with_latent_norms(hybrid_stack_spec)
+    turbo.apply(config, args)
     return config
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from primus.backends.megatron import stand_ins
+from primus.backends.megatron import stand_ins, turbo
 
 STARTED = time.time()
 # At the top level, above Megatron's import and outside of main(), because saving a checkpoint spawns processes that
@@ -176,7 +176,7 @@ def main() -> None:
     if ON_CPU:
         training.initialize_megatron = functools.partial(training.initialize_megatron, allow_no_cuda=True)
     set_startup_timestamps(program_start=STARTED, main_entry=entered)
-    args = parse_and_validate_args()
+    args = parse_and_validate_args(turbo.add_arguments)
     if asked := [name for name in NOT_HERE if getattr(args, name, None)]:
         raise SystemExit(f"error: {', '.join(asked)}: not supported by primus.backends.megatron.worker")
     settings = pretrain_cfg_container_from_args(args, model_config(args))
