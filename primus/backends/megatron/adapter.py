@@ -56,12 +56,6 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
 
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
     """torchrun with one process per GPU (or per CPU process) and every argument as a flag."""
-    for switch in _TURBO:
-        if experiment.args.get(switch):
-            if not experiment.args.get("enable_primus_turbo"):
-                raise ConfigError(f"{switch}: does nothing by itself", hint="write enable_primus_turbo: true too")
-            if experiment.args.get("transformer_impl", "transformer_engine") != "transformer_engine":
-                raise ConfigError(f"{switch}: is for transformer_impl: transformer_engine")
     # Rank 0 tells what it does, the last one the loss, which with a pipeline nobody else knows.
     shown = "0" if node.gpus == 1 else f"0,{node.gpus - 1}"
     env = torchrun.environment(experiment.accelerator, node)

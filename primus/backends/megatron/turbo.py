@@ -1,7 +1,8 @@
 """Primus-Turbo's kernels in Megatron's models: parts of a layer's specification are replaced by ones that call them.
 
 What is replaced is a class of Megatron's for Transformer Engine, by a subclass that differs in its forward pass alone:
-parameters, checkpoints and what the kernels do not cover stay Megatron's.  None of this has run on a GPU yet.
+parameters and checkpoints stay Megatron's.  What the kernels do not cover, rules.json refuses.  None of this has run on
+a GPU yet.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ def apply(config: Any, args: Namespace) -> None:
     """Make the model's configuration (Megatron's GPTModelConfig or HybridModelConfig) use what is switched on."""
     if not args.enable_primus_turbo:
         return
-    if wrong := refusals(config.transformer, args):
-        raise SystemExit("\n".join(f"error: {problem}" for problem in wrong))
     table = substitutes(args)
     if args.hybrid_layer_pattern is not None:
         from megatron.core.models.hybrid.hybrid_layer_specs import hybrid_stack_spec
@@ -45,21 +44,6 @@ def apply(config: Any, args: Namespace) -> None:
             return replaced(default_layer_spec(config, vp_stage), table)
 
         config.transformer_layer_spec = layer_spec
-
-
-def refusals(config: Any, args: Namespace) -> list[str]:
-    """What is asked of Primus-Turbo here and not done: said, rather than left to other kernels in silence."""
-    asked = [
-        (args.use_turbo_attention, "use_turbo_attention", "context_parallel_size", config.context_parallel_size > 1),
-        (args.use_turbo_attention, "use_turbo_attention", "window_size", config.window_size is not None),
-        (args.use_turbo_attention, "use_turbo_attention", "softmax_type", config.softmax_type != "vanilla"),
-        (args.use_turbo_attention, "use_turbo_attention", "attention_dropout", config.attention_dropout > 0),
-        (args.use_turbo_attention, "use_turbo_attention", "qk_clip", config.qk_clip),
-        (args.use_turbo_grouped_gemm, "use_turbo_grouped_gemm", "fp8", config.fp8 is not None),
-        (args.use_turbo_grouped_gemm, "use_turbo_grouped_gemm", "fp4", config.fp4 is not None),
-        (args.use_turbo_grouped_gemm, "use_turbo_grouped_gemm", "add_bias_linear", config.add_bias_linear),
-    ]
-    return [f"{switch} does not go with {name} yet" for on, switch, name, wrong in asked if on and wrong]
 
 
 def substitutes(args: Namespace) -> dict[type, type]:
