@@ -41,6 +41,28 @@ variable "SOURCES" {
   default = {}
 }
 
+# What ROCm's images compile and no package index serves: repositories at full commits, with the submodules they name.
+# A mirror, or a checkout of the same commit, replaces one: --set='*.contexts.transformer-engine-source=DIR'
+variable "KERNELS" {
+  default = {
+    megatron = {
+      "transformer-engine" = {
+        repository = "https://github.com/ROCm/TransformerEngine.git"
+        commit     = "a365f2deb555e681bf5b259e344b2bd1fbb4f87c"
+      }
+      "primus-turbo" = {
+        repository = "https://github.com/AMD-AGI/Primus-Turbo.git"
+        commit     = "b7d7086f6c3779b9fbd0ea9ed6997f98565e7311"
+      }
+    }
+  }
+}
+
+function "kernels" {
+  params = [framework]
+  result = { for name, source in lookup(KERNELS, framework, {}) : name => source if ACCELERATOR == "rocm" }
+}
+
 function "tags" {
   params = [name]
   result = ["${REGISTRY == "" ? "" : "${REGISTRY}/"}primus-${name}:${VERSION}-${ACCELERATOR}"]
@@ -123,15 +145,18 @@ target "backend" {
   contexts = merge(
     { launcher = "target:launcher" },
     { (FRAMEWORKS[framework]) = "target:${FRAMEWORKS[framework]}" },
+    { for name, source in kernels(framework) : "${name}-source" => "${source.repository}#${source.commit}" },
     { for dir in compact([BUILD_WHEELS]) : "wheels" => dir },
     source_contexts(framework),
     { for name in keys(SOURCES) : "base-source" => "target:base-source" if name == framework },
   )
   args = merge(source_args(framework), {
-    ACCELERATOR = ACCELERATOR
-    BASE_IMAGE  = os_image(FRAMEWORKS[framework])
-    GFX         = GFX
-    VERSION     = VERSION
+    ACCELERATOR  = ACCELERATOR
+    APT_SNAPSHOT = APT_SNAPSHOT
+    BASE_IMAGE   = os_image(FRAMEWORKS[framework])
+    GFX          = GFX
+    KERNELS      = join(" ", [for name, source in kernels(framework) : "--source=${name}=${source.commit}"])
+    VERSION      = VERSION
   })
   tags   = tags(framework)
   labels = merge(labels(framework), { "io.primus.framework" = framework })

@@ -61,6 +61,9 @@ def locks() -> Iterator[Lock]:
         cpu, rocm = source.with_suffix(".cpu.txt"), source.with_suffix(".rocm.txt")
         yield Lock(output=cpu, source=source, platform=universal(lowest_python(source)))
         yield Lock(output=rocm, source=source, platform=ROCM)
+    for name, output in (("kernels.in", "kernels.rocm.txt"), ("tools.in", "tools.txt")):
+        for source in sorted(ROOT.glob(f"images/*/{name}")):
+            yield Lock(output=source.with_name(output), source=source, platform=ROCM)
     for source in sorted(ROOT.glob("images/*/no-deps.in")):
         platform = universal(lowest_python(source))
         yield Lock(output=source.with_suffix(".txt"), source=source, platform=platform, alone=True)

@@ -110,8 +110,8 @@ def run(
     if config is None:
         file = next((word for word in overrides if word.endswith((".yaml", ".yml"))), None)
         raise click.UsageError("Missing option '--config'." + (f" Did you mean --config {file}?" if file else ""))
-    passed = _take_env(env)
-    for text in _clean_environment():
+    passed = take_env(env)
+    for text in clean_environment():
         note(text)
     experiment = load_experiment(
         config,
@@ -144,12 +144,12 @@ def run(
         engine_args=engine_args,
         # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
         pull=pull if (registry or image) and not offline else "never",
-        dev=_checkout() if dev else None,
+        dev=checkout() if dev else None,
     )
     chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
     module = import_module(f"primus.launchers.{chosen}")
     if dry_run:
-        _print(module.dry_run(job, dict(os.environ)))
+        print_commands(module.dry_run(job, dict(os.environ)))
         return
     if job.dev is not None:
         note(f"the image's primus/ is replaced by {job.dev}")
@@ -166,7 +166,7 @@ def _given_for_containers() -> list[str]:
     return [option for name, option in names.items() if context.get_parameter_source(name) is given]
 
 
-def _take_env(words: tuple[str, ...]) -> tuple[str, ...]:
+def take_env(words: tuple[str, ...]) -> tuple[str, ...]:
     """The names in --env NAME[=VALUE]; a value goes into our own environment, from where it is passed on by name."""
     names = []
     for word in words:
@@ -183,7 +183,7 @@ def _take_env(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _clean_environment() -> tuple[str, ...]:
+def clean_environment() -> tuple[str, ...]:
     cleaned, notes = clean_secrets(os.environ)
     for name in set(os.environ) - set(cleaned):
         del os.environ[name]
@@ -191,7 +191,7 @@ def _clean_environment() -> tuple[str, ...]:
     return notes
 
 
-def _checkout() -> Path:
+def checkout() -> Path:
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / "primus" / "_version.py").is_file():
@@ -199,7 +199,7 @@ def _checkout() -> Path:
     raise ConfigError("--dev: this directory is in no checkout of Primus", hint="run it from inside one")
 
 
-def _print(commands: list[tuple[str, Command]]) -> None:
+def print_commands(commands: list[tuple[str, Command]]) -> None:
     """Every command as one shell-quoted line, then every file it would write."""
     files: dict[Path, str] = {}
     for title, command in commands:

@@ -54,6 +54,12 @@ class Host(NamedTuple):
 
 def command(job: Job, host: Host, environ: Mapping[str, str], name: str) -> Command:
     """docker|podman run IMAGE primus run --launcher direct --config RUN/experiment.yaml"""
+    inner = Command(argv=inner_argv(job), files={job.run_dir / "experiment.yaml": resolved_yaml(job.experiment)})
+    return around(inner, job, host, environ, name)
+
+
+def around(inner: Command, job: Job, host: Host, environ: Mapping[str, str], name: str) -> Command:
+    """docker|podman run IMAGE INNER, with the job's mounts, devices and variables."""
     options: list[tuple[str, ...]] = [
         ("--rm",),
         ("--interactive",),  # the lifeline is the container's standard input
@@ -76,6 +82,7 @@ def command(job: Job, host: Host, environ: Mapping[str, str], name: str) -> Comm
             for variable in forwarded(environ, job.env_names)
             if not secret(variable, environ.get(variable, ""))
         ),
+        *((f"--env={variable}={value}",) for variable, value in inner.env.items()),
         ("--entrypoint=python",),
     ]
     given = _given(job.engine_args)
@@ -87,9 +94,9 @@ def command(job: Job, host: Host, environ: Mapping[str, str], name: str) -> Comm
             *job.engine_args,
             job.image,
             *("-m", "primus.launchers.lifeline", str(GRACE)),
-            *inner_argv(job),
+            *inner.argv,
         ),
-        files={job.run_dir / "experiment.yaml": resolved_yaml(job.experiment)},
+        files=inner.files,
     )
 
 
@@ -149,9 +156,7 @@ def launch(job: Job) -> int:
     environ = dict(os.environ)
     place = direct.node(job, environ)
     _check_devices(job)
-    client = engines.Client(job.engine)
-    client.check()
-    found = client.ensure(job.image, pull=job.pull)
+    found = _image(job)
     manifest.check(
         found,
         framework=job.experiment.framework,
@@ -162,6 +167,30 @@ def launch(job: Job) -> int:
     name = container_name(job)
     made = command(job, Host.look(job.engine), environ, name)
     lock.hold(job.run_dir, place.rank)  # makes the directory, as the user, before the engine could as root
+    return _supervised(made, job, name, environ)
+
+
+def dry_run_other(inner: Command, job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
+    outer = around(inner, job, Host.look(job.engine), environ, container_name(job))
+    return [(f"on this machine ({job.engine})", outer), ("in the container", inner)]
+
+
+def run(inner: Command, job: Job) -> int:
+    """Run something else than the training in the job's image, whatever it is for. Returns its exit code."""
+    environ = dict(os.environ)
+    found = _image(job)
+    manifest.check(found, framework=job.experiment.framework, accelerator=found.accelerator, gfx="", image=job.image)
+    name = container_name(job)
+    return _supervised(around(inner, job, Host.look(job.engine), environ, name), job, name, environ)
+
+
+def _image(job: Job) -> manifest.Manifest:
+    client = engines.Client(job.engine)
+    client.check()
+    return client.ensure(job.image, pull=job.pull)
+
+
+def _supervised(made: Command, job: Job, name: str, environ: Mapping[str, str]) -> int:
     passed = forwarded(environ, job.env_names)
     secrets = {name: environ[name] for name in passed if name in environ and secret(name, environ[name])}
     print(f"primus: {job.experiment.framework} in {job.image}, results in {job.run_dir}", file=sys.stderr, flush=True)

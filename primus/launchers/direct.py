@@ -46,13 +46,7 @@ def launch(job: Job) -> int:
     place = node(job, os.environ)
     _check_image(job, place)
     _check_devices(job)
-    for module, why in adapter.modules(job.experiment).items():
-        if find_spec(module) is None:
-            raise LaunchError(
-                f"{module} is not installed in {sys.executable}; needed by {why}",
-                hint="the direct launcher runs where the backend is: inside its image (leave --launcher out), "
-                "or in a Python environment that has it",
-            )
+    _check_modules(adapter.modules(job.experiment))
     lock.hold(job.run_dir, place.rank)
     made = command(job, place, os.environ)
     # The file that this run was started with is not written again: its references may be filled in by now.
@@ -60,6 +54,31 @@ def launch(job: Job) -> int:
     argv = (sys.executable, *made.argv[1:])
     replace(made, argv=argv, files=files, env=filled(made.env, os.environ)).exec()
     raise AssertionError("exec returned")
+
+
+def dry_run_other(inner: Command, job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
+    return [("on this machine", inner)]
+
+
+def run(inner: Command, job: Job) -> int:
+    """Become something else than the training, here. Returns only by raising."""
+    here = manifest.inside()
+    if here is not None:
+        framework = job.experiment.framework
+        manifest.check(here, framework=framework, accelerator=here.accelerator, gfx="", image="this image")
+    _check_modules({job.experiment.framework: f"framework: {job.experiment.framework}"})
+    replace(inner, argv=(sys.executable, *inner.argv[1:])).exec()
+    raise AssertionError("exec returned")
+
+
+def _check_modules(needed: Mapping[str, str]) -> None:
+    for module, why in needed.items():
+        if find_spec(module) is None:
+            raise LaunchError(
+                f"{module} is not installed in {sys.executable}; needed by {why}",
+                hint="the direct launcher runs where the backend is: inside its image (leave --launcher out), "
+                "or in a Python environment that has it",
+            )
 
 
 def _same(path: Path, other: Path) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from primus._version import __version__
 
 BASES = {"torchtitan": "base-torch", "maxtext": "base-jax", "megatron": "base-torch"}
+KERNELS = {"megatron": {"transformer-engine-source", "primus-turbo-source"}}
 GFX = {"rocm": "gfx942,gfx950", "cpu": ""}
 ACCELERATORS = sorted(GFX)
 # What buildx 0.13 knows; it and newer ones ignore a misspelt name without a word.
@@ -34,16 +35,22 @@ def labels(name: str, accelerator: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
 def test_a_backend_is_its_base_and_its_own_folder(bake: Any, framework: str, accelerator: str) -> None:
-    target = bake(framework, ACCELERATOR=accelerator, BASE_IMAGE="os@sha256:0")["target"][framework]
+    variables = {"ACCELERATOR": accelerator, "BASE_IMAGE": "os@sha256:0", "APT_SNAPSHOT": "now"}
+    target = bake(framework, **variables)["target"][framework]
     base = BASES[framework]
+    sources = {name: url for name, url in target["contexts"].items() if name.endswith("-source")}
+    assert set(sources) == (KERNELS.get(framework, set()) if accelerator == "rocm" else set())
+    assert all(re.fullmatch(r"https://github\.com/[\w./-]+\.git#[0-9a-f]{40}", url) for url in sources.values())
     assert target == {
         "context": ".",
-        "contexts": {base: f"target:{base}", "launcher": "target:launcher"},
+        "contexts": {base: f"target:{base}", "launcher": "target:launcher", **sources},
         "dockerfile": f"images/{framework}/Dockerfile",
         "args": {
             "ACCELERATOR": accelerator,
+            "APT_SNAPSHOT": "now",
             "BASE_IMAGE": "os@sha256:0",
             "GFX": GFX[accelerator],
+            "KERNELS": " ".join(f"--source={name[:-7]}={url.partition('#')[2]}" for name, url in sources.items()),
             "VERSION": __version__,
         },
         "labels": {**labels(framework, accelerator), "io.primus.framework": framework},

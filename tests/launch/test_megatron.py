@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from primus.backends.megatron import adapter
+from primus.experiment import load_experiment
 from tests.launch.support import EXAMPLES, ROOT, primus
 
 pytestmark = pytest.mark.timeout(420)
@@ -84,6 +86,39 @@ def test_megatron_trains_other_models_too(megatron_python: Path, run_dir: Path, 
     losses = train(*fixed, *words, python=megatron_python)
     assert losses[6] < losses[1] - 0.5
     assert not (run_dir / "checkpoints").exists()
+
+
+HYBRID = """
+import os, sys
+sys.argv[1:] = [word for word in sys.argv[1:] if not word.startswith("--tokenizer")]
+sys.argv += ["--tokenizer-type=NullTokenizer", "--vocab-size=50257", "--no-rope-fusion"]
+os.environ |= {"WORLD_SIZE": "8", "RANK": "0"}
+from primus.backends.megatron import worker
+from megatron.training.arguments import parse_and_validate_args
+config = worker.model_config(parse_and_validate_args())
+attention = config.hybrid_stack_spec.submodules.mla_layer.submodules.self_attention.submodules
+assert attention.linear_q_up_proj is attention.linear_kv_up_proj
+assert attention.linear_q_up_proj is not attention.linear_q_proj
+print("layers", config.hybrid_layer_pattern, config.transformer.num_layers)
+"""
+
+
+def test_megatron_takes_a_hybrid_model(megatron_python: Path) -> None:
+    """Its kernels are for GPUs only: here it is Megatron's parser and the model's configuration that are tried."""
+    path = ROOT / "examples/megatron/configs/MI300X/hylo_llama_mamba_3B_BF16-pretrain.yaml"
+    found = load_experiment(path, environ={})
+    flags = list(adapter.flags(found.args))
+    command = [str(megatron_python), "-W", "ignore", "-c", HYBRID, *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"layers {'+-M-M-M-' * 7} 56" in done.stdout.splitlines()
+
+
+def test_primus_turbos_functions_take_the_place_of_megatrons(megatron_python: Path) -> None:
+    """With stand-ins for both: the kernels themselves need a GPU."""
+    command = [str(megatron_python), "-W", "ignore", "tests/launch/turbo_stand_in.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["done"]), done.stderr
 
 
 MAKE_DATA = """

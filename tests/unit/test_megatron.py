@@ -15,6 +15,8 @@ from primus.node import Node
 from .conftest import ROOT, Experiment
 
 RUN = Path("/run")
+LOCAL = "transformer_impl: local\nno_persist_layer_norm: true"
+FSDP2 = "use_torch_fsdp2: true\ngradient_accumulation_fusion: false\nuntie_embeddings_and_output_weights: true"
 ROWS = json.loads((ROOT / "primus/backends/megatron/arguments.json").read_text(encoding="utf-8"))["arguments"]
 
 
@@ -97,8 +99,77 @@ def test_a_run_saves_where_it_resumes_from(experiment: Experiment, overrides: st
 
 
 @pytest.mark.parametrize(
-    ("overrides", "value"), [("bf16: true", "1"), ("use_torch_fsdp2: true", None), ("use_megatron_fsdp: true", None)]
+    ("overrides", "value"), [("bf16: true", "1"), (FSDP2, None), ("use_megatron_fsdp: true", None)]
 )
 def test_fsdp_wants_more_than_one_connection(experiment: Experiment, overrides: str, value: str | None) -> None:
     found = load_experiment(experiment(overrides, framework="megatron"), environ={})
     assert adapter.command(found, Node(), RUN).env.get("CUDA_DEVICE_MAX_CONNECTIONS") == value
+
+
+@pytest.mark.parametrize(
+    ("overrides", "needed"),
+    [
+        (LOCAL, set()),
+        ("lr: 1.0", {"transformer_engine"}),
+        (
+            "transformer_impl: local\nno_persist_layer_norm: true\nhybrid_layer_pattern: M-*-",
+            {"transformer_engine", "mamba_ssm", "causal_conv1d"},
+        ),
+        ("hybrid_layer_pattern: +-", {"transformer_engine"}),
+        ("hybrid_layer_pattern: G-", {"transformer_engine", "fla", "causal_conv1d"}),
+        (f"{LOCAL}\nhybrid_layer_pattern: '*-'\nspec: [a, b]", set()),
+    ],
+    ids=["local", "default", "mamba", "latent attention", "gated delta net", "own spec"],
+)
+def test_layers_want_their_kernels(experiment: Experiment, overrides: str, needed: set[str]) -> None:
+    """Said by the launcher, before Megatron is imported, since on a CPU there are none."""
+    found = load_experiment(experiment(overrides, framework="megatron"), environ={}, accelerator="rocm")
+    assert set(adapter.modules(found)) == {"megatron", *needed}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "needed"),
+    [
+        ("enable_primus_turbo: true\nuse_turbo_attention: true\nattention_dropout: 0.0", {"primus_turbo", "aiter"}),
+        ("enable_primus_turbo: true\nuse_turbo_grouped_gemm: true\nadd_bias_linear: false", {"primus_turbo"}),
+        ("enable_primus_turbo: true", set()),
+        ("enable_primus_turbo: false\nuse_turbo_attention: false", set()),
+    ],
+)
+def test_primus_turbo_is_wanted_where_it_is_used(experiment: Experiment, overrides: str, needed: set[str]) -> None:
+    found = load_experiment(experiment(overrides, framework="megatron"), environ={}, accelerator="rocm")
+    assert set(adapter.modules(found)) == {"megatron", "transformer_engine", *needed}
+    flags = {word for word in adapter.command(found, Node(), RUN).argv if "turbo" in word}
+    assert flags == {f"--{line.split(':')[0].replace('_', '-')}" for line in overrides.split("\n") if "true" in line}
+
+
+REFUSED = {
+    "norms": ("transformer_impl=local", "refuse a persistent kernel"),
+    "sequence": ("transformer_impl=local no_persist_layer_norm=true sequence_parallel=true "
+                 "tensor_model_parallel_size=2", "refuse sequence parallelism"),
+    "context": ("transformer_impl=local no_persist_layer_norm=true context_parallel_size=2", "Transformer Engine's"),
+    "fp8": ("transformer_impl=local no_persist_layer_norm=true fp8=hybrid", "full precision and not say so"),
+    "experts": ("num_experts=8 tensor_model_parallel_size=2", "only with sequence parallelism"),
+    "no experts": ("expert_model_parallel_size=2", "there are no experts"),
+    "gather": ("overlap_param_gather=true use_distributed_optimizer=true", "only with the reduction"),
+    "fsdp2": ("use_torch_fsdp2=true use_distributed_optimizer=true", "FSDP2 refuses it"),
+    "batches": ("sft=true", "makes no such batches"),
+    "turbo, off": ("use_turbo_attention=true", "does nothing by itself"),
+    "turbo, fp8": ("enable_primus_turbo=true use_turbo_grouped_gemm=true fp8=hybrid", "not with Primus-Turbo's"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_megatron_does_not_do_is_refused(experiment: Experiment, words: str, said: str) -> None:
+    """rules.json, for ROCm; each as Megatron or our worker has it at this pin."""
+    pytest.importorskip("primus.experiment.rules")
+    with pytest.raises(ConfigError, match=said):
+        load_experiment(experiment("lr: 1.0", framework="megatron"), words.split(), environ={}, accelerator="rocm")
+
+
+def test_a_distributed_optimizer_that_cannot_resume_is_refused_on_a_cpu(experiment: Experiment) -> None:
+    pytest.importorskip("primus.experiment.rules")
+    path = experiment("save_interval: 5\nuse_distributed_optimizer: true", framework="megatron")
+    with pytest.raises(ConfigError, match="saves and cannot resume"):
+        load_experiment(path, environ={})
+    assert load_experiment(path, environ={}, accelerator="rocm")

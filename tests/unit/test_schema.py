@@ -187,7 +187,7 @@ def test_a_word_that_is_no_override_is_refused(experiment: Experiment, word: str
         ("maxtext", "train_iters", "maxtext calls it steps"),
         ("megatron", "steps", "megatron calls it train_iters"),
         ("megatron", "norm_epsilon", "megatron calls it layernorm_epsilon"),
-        ("megatron", "use_turbo_attention", "Primus-Turbo is not in the megatron image yet"),
+        ("megatron", "use_turbo_deepep", "of Primus-Turbo, only its BF16 attention and grouped GEMM are here"),
         ("megatron", "disable_last_saving", "write save: null"),
         ("maxtext", "max_train_steps", "steps"),
         ("maxtext", "training.steps", "maxtext calls it steps"),

@@ -15,13 +15,29 @@ from primus.errors import ConfigError
 from primus.experiment import Experiment, Template
 from primus.node import Node
 
+# The kernels of hybrid_layer_pattern's layers, which run on a GPU only: M is Mamba, G gated delta net.
+_KERNELS = {"M": ("mamba_ssm", "causal_conv1d"), "G": ("fla", "causal_conv1d")}
+
+# Primus-Turbo's switches, which stand on Transformer Engine's layers; its attention calls AITER's kernels.
+_TURBO = {"use_turbo_attention": ("primus_turbo", "aiter"), "use_turbo_grouped_gemm": ("primus_turbo",)}
+
 
 def modules(experiment: Experiment) -> dict[str, str]:
     """The Python modules this run imports, each with what needs it."""
     needed = {"megatron": "framework: megatron"}
+    pattern = experiment.args.get("hybrid_layer_pattern") or experiment.args.get("hybrid_override_pattern") or ""
     kind = experiment.args.get("transformer_impl", "transformer_engine")
-    if kind == "transformer_engine":
+    if pattern and not experiment.args.get("spec"):
+        needed["transformer_engine"] = "hybrid_layer_pattern: Megatron has such layers for Transformer Engine alone"
+    elif kind == "transformer_engine":
         needed["transformer_engine"] = "transformer_impl: transformer_engine (transformer_impl=local does not)"
+    for symbol, kernels in _KERNELS.items():
+        if symbol in pattern:
+            needed |= dict.fromkeys(kernels, f"hybrid_layer_pattern: its layers {symbol}")
+    if experiment.args.get("enable_primus_turbo"):
+        for switch, packages in _TURBO.items():
+            if experiment.args.get(switch):
+                needed |= dict.fromkeys(packages, switch)
     if experiment.args.get("wandb_project"):
         needed["wandb"] = "wandb_project"
     return needed
@@ -33,7 +49,7 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
     counts = ("per_split_data_args_path", "per_dataset_sequences_path")
     made_up = experiment.args.get("mock_data", False)
     return (
-        *("load", "pretrained_checkpoint", "tokenizer_model", "vocab_file", "merge_file"),
+        *("load", "pretrained_checkpoint", "tokenizer_model", "vocab_file", "merge_file", "metadata_path"),
         *(() if made_up else (*data, *counts)),
     )
 
@@ -52,6 +68,20 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
             *flags(_with_places(experiment.args, run_dir)),
         ),
         env=env,
+    )
+
+
+def preparation(experiment: Experiment, options: Mapping[str, Any], sources: tuple[Path, ...]) -> Command:
+    """Writes .bin and .idx files from text, with the tokenizer that the experiment's arguments describe."""
+    return Command(
+        argv=(
+            *("python", "-W", "ignore", "-m", "primus.backends.megatron.prepare"),
+            *flags(options),
+            *flags(experiment.args),
+            *("--", *map(str, sources)),
+        ),
+        # What is only named is in the process's own environment already.
+        env={name: value for name, value in experiment.env.items() if not isinstance(value, Template)},
     )
 
 

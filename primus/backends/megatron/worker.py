@@ -1,4 +1,4 @@
-"""Runs inside the image, one per process: Megatron's own `pretrain` of a GPT, on a GPU or, without one, on the CPU.
+"""Runs inside the image, one per process: Megatron's own `pretrain`, on a GPU or, without one, on the CPU.
 
 torchrun ... -m primus.backends.megatron.worker rocm|cpu --MEGATRON-FLAG ...
 """
@@ -9,30 +9,17 @@ import functools
 import json
 import sys
 import time
-import types
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-import typing_extensions
 
-from primus.backends.megatron import cuda_on_cpu
+from primus.backends.megatron import stand_ins, turbo
 
 STARTED = time.time()
-ON_CPU = not torch.cuda.is_available()
-
-# What follows stands at the top level, above Megatron's import and outside of main(), because saving a checkpoint
-# spawns processes that import this module anew and nothing of main().
-if not hasattr(typing, "override"):  # Megatron wants Python 3.12; this is all it lacks in 3.11
-    typing.override = typing_extensions.override
-if ON_CPU:
-    cuda_on_cpu.install()
-    # Triton's kernels are imported whatever the device, and CPU builds of torch do not bring Triton.
-    kernels = types.ModuleType("megatron.core.transformer.moe.ops.paged_stash")
-    kernels.GLOBAL_BLOCK_SIZE = 1024
-    kernels.paged_stash_copy_kernel = kernels.paged_stash_pop_kernel = None
-    sys.modules[kernels.__name__] = kernels
+# At the top level, above Megatron's import and outside of main(), because saving a checkpoint spawns processes that
+# import this module anew and nothing of main().
+ON_CPU = stand_ins.install()
 
 import megatron.core.datasets.utils as dataset_utils  # noqa: E402
 import megatron.training.training as training  # noqa: E402
@@ -50,9 +37,11 @@ from megatron.core.utils import (  # noqa: E402
     get_model_config,
 )
 from megatron.training import get_args, get_timers, pretrain, set_startup_timestamps  # noqa: E402
-from megatron.training.argument_utils import gpt_config_from_args, pretrain_cfg_container_from_args  # noqa: E402
+from megatron.training.argument_utils import pretrain_cfg_container_from_args  # noqa: E402
 from megatron.training.arguments import parse_and_validate_args  # noqa: E402
 from megatron.training.utils import get_blend_and_blend_per_split, is_first_or_last_pipeline_stage  # noqa: E402
+
+from primus.backends.megatron.models import model_config  # noqa: E402
 
 # What a batch holds; the last four are for packed sequences, which this worker does not make.
 SAMPLE = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
@@ -139,7 +128,7 @@ def forward_step(
 def datasets(samples: list[int], vp_stage: int | None = None) -> object:
     """The data to train, validate and test on: made up with `mock_data`, else .bin/.idx files."""
     args = get_args()
-    config = gpt_config_from_args(args).transformer
+    config = model_config(args).transformer
     layout, predicted = config.pipeline_model_parallel_layout, config.mtp_num_layers
     blend, blend_per_split = get_blend_and_blend_per_split(args)
     counts = args.per_dataset_sequences_path
@@ -187,10 +176,10 @@ def main() -> None:
     if ON_CPU:
         training.initialize_megatron = functools.partial(training.initialize_megatron, allow_no_cuda=True)
     set_startup_timestamps(program_start=STARTED, main_entry=entered)
-    args = parse_and_validate_args()
+    args = parse_and_validate_args(turbo.add_arguments)
     if asked := [name for name in NOT_HERE if getattr(args, name, None)]:
         raise SystemExit(f"error: {', '.join(asked)}: not supported by primus.backends.megatron.worker")
-    settings = pretrain_cfg_container_from_args(args, gpt_config_from_args(args))
+    settings = pretrain_cfg_container_from_args(args, model_config(args))
     pretrain(settings, datasets, ModelType.encoder_or_decoder, forward_step)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -1,0 +1,58 @@
+"""primus data: what it would run, and what it refuses before anything runs."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from .conftest import Primus, Write
+
+PREPARE = ("data", "prepare-megatron", "--tokenizer-type=NullTokenizer", "--output=out/x")
+
+
+@pytest.fixture
+def source(write: Write) -> str:
+    return str(write("in/a b.jsonl", '{"text": "1 2"}\n'))
+
+
+def test_the_container_sees_what_it_reads_and_nothing_else(primus: Primus, source: str, write: Write) -> None:
+    model = write("model/tokenizer.json", "{}")
+    words = (*PREPARE, source, f"--tokenizer-model={model.parent}", "--vocab-size=9", "--null-tokenizer-pad-id=0")
+    done = primus(*words, "--append-eod", "--accelerator=rocm", "--engine=podman", "--offline", "--dry-run")
+    assert (done.code, done.err) == (0, "")
+    outer = shlex.split(done.out.splitlines()[1])
+    assert outer[:2] == ["podman", "run"]
+    assert "primus-megatron:0.1.0-rocm" in outer
+    assert not [word for word in outer if word.startswith("--device")]  # any machine will do
+    mounts = [
+        dict(part.split("=") for part in word[8:].split(",") if "=" in part) for word in outer if word[:8] == "--mount="
+    ]
+    here = str(model.parent.absolute().parent)
+    assert [mount["target"] for mount in mounts] == [f"{here}/out", f"{here}/in/a b.jsonl", f"{here}/model"]
+    assert "--env=HF_HUB_OFFLINE=1" in outer
+    inner = shlex.split(done.out.splitlines()[3])
+    assert inner[inner.index("primus.backends.megatron.prepare") + 1 :] == [
+        *("--append-eod", "--json-key=text", f"--output={here}/out/x", "--workers=1"),
+        *("--null-tokenizer-pad-id=0", f"--tokenizer-model={here}/model", "--tokenizer-type=NullTokenizer"),
+        *("--vocab-size=9", "--", f"{here}/in/a b.jsonl"),
+    ]
+    assert outer[-len(inner) + 4 :] == inner[4:]  # but for `env` and its three assignments
+
+
+def test_all_that_is_wrong_is_said_at_once(primus: Primus, source: str, write: Write) -> None:
+    write("out/x.idx", "")
+    write("a.parquet", "")
+    done = primus(*PREPARE, source, "nowhere.txt", "a.parquet", "in", "--tokenizer-model=./no")
+    assert done.code == 2
+    for said in ("nowhere.txt: does not", "a.parquet: is neither", "x.idx: exists", "tokenizer_model: "):
+        assert said in done.err
+    assert "--overwrite replaces it" in done.err
+    done = primus(*PREPARE, source, "--overwrite", "--launcher=direct")
+    assert (done.code, "megatron is not installed" in done.err) == (4, True)
+
+
+def test_offline_a_tokenizer_on_the_hub_must_be_in_the_cache(primus: Primus, source: str) -> None:
+    done = primus(*PREPARE, source, "--tokenizer-model=some/where", "--offline")
+    assert done.code == 2
+    assert "tokenizer_model: some/where is on the Hugging Face hub" in done.err
