@@ -58,7 +58,7 @@ class Schema:
     arguments: Mapping[str, Argument]
     sections: frozenset[str]  # what nested arguments are in: "a" and "a.b" of a.b.c
     computed: frozenset[str]  # names the backend derives itself and refuses to be given
-    renamed: Mapping[str, str]  # names of upstream Primus that are not the backend's -> what to write instead
+    renamed: Mapping[str, str]  # names (or NAME=VALUE) of upstream Primus, not the backend's -> what to write instead
 
 
 def frameworks() -> tuple[str, ...]:
@@ -116,14 +116,14 @@ def typed(node: Map, table: Schema, *, allow: frozenset[str] = frozenset(), flag
                 problems.append(
                     Problem(message=f"{dotted}: unknown key", where=str(at), hint=f"in a file, write {nested}")
                 )
-            elif argument := table.arguments.get(dotted):
+            elif dotted in table.sections and isinstance(value, Map):
+                result[key] = walk(value, f"{dotted}.")
+            elif argument := table.arguments.get(dotted):  # of a section too, if it can be null or a name
                 try:
                     result[key] = coerce(value, argument)
                 except ValueError as error:
-                    hint = str(error.args[1]) if len(error.args) > 1 else ""
+                    hint = _renamed_value(dotted, value, table) or (str(error.args[1]) if len(error.args) > 1 else "")
                     problems.append(Problem(message=f"{dotted}: {error.args[0]}", where=str(value.at), hint=hint))
-            elif dotted in table.sections and isinstance(value, Map):
-                result[key] = walk(value, f"{dotted}.")
             elif dotted in table.sections:
                 if not (isinstance(value, Scalar) and scalar_value(value) is None):
                     problems.append(
@@ -140,6 +140,12 @@ def typed(node: Map, table: Schema, *, allow: frozenset[str] = frozenset(), flag
 
     args = walk(node, "")
     return Typed(args=args, unknown=tuple(unknown), problems=tuple(problems))
+
+
+def _renamed_value(dotted: str, value: Node, table: Schema) -> str:
+    """What to write instead of a value that upstream Primus has, or of any value of this argument."""
+    text = value.text if isinstance(value, Scalar) else ""
+    return table.renamed.get(f"{dotted}={text}", "") or table.renamed.get(dotted, "")
 
 
 def coerce(node: Node, argument: Argument) -> Any:

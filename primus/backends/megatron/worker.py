@@ -9,32 +9,16 @@ import functools
 import json
 import sys
 import time
-import types
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-import typing_extensions
 
-from primus.backends.megatron import cuda_on_cpu
+from primus.backends.megatron import stand_ins
 
 STARTED = time.time()
-ON_CPU = not torch.cuda.is_available()
+ON_CPU = stand_ins.install()
 
-# What follows stands at the top level, above Megatron's import and outside of main(), because saving a checkpoint
-# spawns processes that import this module anew and nothing of main().
-if not hasattr(typing, "override"):  # Megatron wants Python 3.12; this is all it lacks in 3.11
-    typing.override = typing_extensions.override
-if ON_CPU:
-    cuda_on_cpu.install()
-    # Triton's kernels are imported whatever the device, and CPU builds of torch do not bring Triton.
-    kernels = types.ModuleType("megatron.core.transformer.moe.ops.paged_stash")
-    kernels.GLOBAL_BLOCK_SIZE = 1024
-    kernels.paged_stash_copy_kernel = kernels.paged_stash_pop_kernel = None
-    sys.modules[kernels.__name__] = kernels
-
-import megatron.core.datasets.utils as dataset_utils  # noqa: E402
 import megatron.training.training as training  # noqa: E402
 from megatron.core import mpu  # noqa: E402
 from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder  # noqa: E402
@@ -182,8 +166,6 @@ def main() -> None:
     entered = time.time()
     if sys.argv.pop(1) == "rocm" and ON_CPU:  # never a large model on the CPU by mistake
         raise SystemExit(f"torch {torch.__version__} sees no GPU here")
-    # The wheel holds this helper compiled, and not the Makefile that Megatron runs each time.
-    dataset_utils.compile_helpers = lambda: None
     if ON_CPU:
         training.initialize_megatron = functools.partial(training.initialize_megatron, allow_no_cuda=True)
     set_startup_timestamps(program_start=STARTED, main_entry=entered)
