@@ -31,7 +31,7 @@ variable "GFX" {
 
 # The backends, with the base each stands on.
 variable "FRAMEWORKS" {
-  default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch" }
+  default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch", megatron_bridge = "megatron-build" }
 }
 
 function "tags" {
@@ -88,6 +88,15 @@ target "launcher" {
   context    = "."
   dockerfile = "base/launcher.Dockerfile"
   tags       = tags("launcher")
+}
+
+# Megatron without its manifest and the launcher: what another backend can stand on.
+target "megatron-build" {
+  inherits   = ["_common"]
+  dockerfile = "images/megatron/Dockerfile"
+  target     = "build"
+  contexts   = merge({ base-torch = "target:base-torch" }, { for dir in compact([BUILD_WHEELS]) : "wheels" => dir })
+  args       = { ACCELERATOR = ACCELERATOR }
 }
 
 target "backend" {

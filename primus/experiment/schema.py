@@ -219,8 +219,10 @@ def _chosen(value: Any, argument: Argument, node: Node) -> Any:
     near = difflib.get_close_matches(str(value), [str(choice) for choice in argument.choices], 1)
     listed = ", ".join(str(choice) for choice in argument.choices[:20])
     more = f" and {len(argument.choices) - 20} more" if len(argument.choices) > 20 else ""
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"{_shown(node)} is not a choice", f"{hint}choices: {listed}{more}")
+    hint = f"did you mean {near[0]!r}?" if near else ""
+    if not (near and more):
+        hint = f"{hint} choices: {listed}{more}".lstrip()
+    raise ValueError(f"{_shown(node)} is not a choice", hint)
 
 
 def _shown(node: Node) -> str:

@@ -10,7 +10,12 @@ import pytest
 
 from primus._version import __version__
 
-BASES = {"torchtitan": "base-torch", "maxtext": "base-jax", "megatron": "base-torch"}
+BASES = {
+    "torchtitan": "base-torch",
+    "maxtext": "base-jax",
+    "megatron": "base-torch",
+    "megatron_bridge": "megatron-build",
+}
 GFX = {"rocm": "gfx942,gfx950", "cpu": ""}
 ACCELERATORS = sorted(GFX)
 # What buildx 0.13 knows; it and newer ones ignore a misspelt name without a word.
@@ -65,6 +70,19 @@ def test_the_bases_are_stages_of_one_file(bake: Any, base: str, accelerator: str
     }
 
 
+@pytest.mark.parametrize("accelerator", ACCELERATORS)
+def test_a_backend_may_stand_on_a_stage_of_another(bake: Any, accelerator: str) -> None:
+    """A stage below the launcher: else a change to the launcher would install the packages above it anew."""
+    target = bake("megatron_bridge", ACCELERATOR=accelerator)["target"]["megatron-build"]
+    assert target == {
+        "context": ".",
+        "contexts": {"base-torch": "target:base-torch"},
+        "dockerfile": "images/megatron/Dockerfile",
+        "target": "build",
+        "args": {"ACCELERATOR": accelerator},
+    }
+
+
 def test_the_default_is_every_backend_on_rocm(bake: Any, root: Path) -> None:
     plan = bake()
     assert plan["group"] == {"default": {"targets": sorted(BASES)}}
@@ -74,15 +92,17 @@ def test_the_default_is_every_backend_on_rocm(bake: Any, root: Path) -> None:
 
 def test_the_os_image_is_pinned_by_digest_and_its_packages_by_date(bake: Any) -> None:
     for name, target in bake("base", "default")["target"].items():
-        if name != "launcher":
+        if name not in ("launcher", "megatron-build"):  # neither brings an OS
             assert re.fullmatch(r"docker\.io/library/ubuntu:24\.04@sha256:[0-9a-f]{64}", target["args"]["BASE_IMAGE"])
     assert re.fullmatch(r"\d{8}T\d{6}Z", bake("base")["target"]["base"]["args"]["APT_SNAPSHOT"])
 
 
 def test_jax_may_stand_on_another_os_image(bake: Any) -> None:
     plan = bake(BASE_IMAGE="one", BASE_IMAGE_JAX="other")["target"]
-    seen = {name: target["args"]["BASE_IMAGE"] for name, target in plan.items() if "args" in target}
-    torch = dict.fromkeys(("base-torch", "torchtitan", "megatron"), "one")
+    seen = {
+        name: target["args"]["BASE_IMAGE"] for name, target in plan.items() if "BASE_IMAGE" in target.get("args", {})
+    }
+    torch = dict.fromkeys(("base-torch", "torchtitan", "megatron", "megatron_bridge"), "one")
     assert seen == {**torch, "maxtext": "other", "base-jax": "other"}
 
 
@@ -122,7 +142,7 @@ def test_another_accelerator_fails_and_says_which_there_are(bake: Any, value: st
 def test_every_attribute_is_one_that_bake_knows(root: Path) -> None:
     text = (root / "docker-bake.hcl").read_text(encoding="utf-8")
     blocks = [(kind, [name]) for kind, name in re.findall(r'^(\w+) +"\w+" +\{ (\w+) = .*$', text, re.MULTILINE)]
-    for kind, body in re.findall(r'^(\w+) "\w+" \{\n(.*?)^\}$', text, re.MULTILINE | re.DOTALL):
+    for kind, body in re.findall(r'^(\w+) "[\w-]+" \{\n(.*?)^\}$', text, re.MULTILINE | re.DOTALL):
         blocks.append((kind, re.findall(r"^  (\w+) +=", body, re.MULTILINE)))
     assert len(blocks) == len(re.findall(r"^\w.*\{", text, re.MULTILINE))
     for kind, names in blocks:

@@ -13,7 +13,7 @@ from unittest import mock
 _WITHOUT_WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.onnx", "*.h5", "*.msgpack"]
 
 
-def directory(name: str, *, weights: bool) -> str:
+def directory(name: str, revision: str | None = None, *, weights: bool) -> str:
     """The directory `name` is, or the snapshot of the repository `name` in the hub's cache, filled if need be.
 
     Raises ValueError if neither can be had.
@@ -27,7 +27,7 @@ def directory(name: str, *, weights: bool) -> str:
 
     give = "hint: download it where there is a network (hf download), and give the directory: hf_path=DIR"
     try:
-        return snapshot_download(name, ignore_patterns=None if weights else _WITHOUT_WEIGHTS)
+        return snapshot_download(name, revision=revision, ignore_patterns=None if weights else _WITHOUT_WEIGHTS)
     except LocalEntryNotFoundError as error:
         raise ValueError(
             f"{name}: the hub cannot be reached from here, and its cache has no such model\n{give}"
@@ -41,17 +41,17 @@ def directory(name: str, *, weights: bool) -> str:
 
 
 @contextlib.contextmanager
-def redirected(loaders: Mapping[type, str], found: Callable[[str], str]) -> Iterator[dict[str, str]]:
-    """Inside, each of the loaders (class -> method) loads `found(name)` for the name it is asked for.
+def redirected(loaders: Mapping[type, str], found: Callable[[str, str | None], str]) -> Iterator[dict[str, str]]:
+    """Inside, each of the loaders (class -> method) loads `found(name, revision)` for the name it is asked for.
 
     Gives the names that were asked for, with what was found.
     """
     asked: dict[str, str] = {}
 
     def instead(load: Callable[..., object]) -> Callable[..., object]:
-        def method(name: Any, *args: object, **options: object) -> object:
-            if str(name) not in asked.values():
-                asked.setdefault(str(name), found(str(name)))
+        def method(name: Any, *args: object, **options: Any) -> object:
+            if str(name) not in asked and str(name) not in asked.values():
+                asked[str(name)] = found(str(name), options.get("revision"))
             return load(asked.get(str(name), name), *args, **options)
 
         return method

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import logging
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -28,6 +29,9 @@ def importing() -> Iterator[None]:
     missing = {name: _package(name, parts) for name, parts in _NEEDED.items() if find_spec(name) is None}
     if "transformer_engine" in missing:
         _give_core_types()
+    # It tells of each thing it looked for in vain, with a traceback, twice.
+    noise = logging.getLogger("megatron.bridge.utils.import_utils")
+    noise.disabled = True
     real = builtins.__import__
 
     def importer(
@@ -50,6 +54,7 @@ def importing() -> Iterator[None]:
         yield
     finally:
         builtins.__import__ = real
+        noise.disabled = False
 
 
 def _package(name: str, parts: Mapping[str, tuple[str, ...]]) -> types.ModuleType:

@@ -44,8 +44,12 @@ def configuration(settings: Mapping[str, Any], run_dir: Path) -> ConfigContainer
     values = settings["values"]
     model, finetuned = settings.get("hf_path"), settings["stage"] == "posttrain"
     own_weights = finetuned and "pretrained_checkpoint" not in values["checkpoint"]
-    find = functools.partial(hub.directory, weights=own_weights)
-    with hub.redirected(LOADERS, (lambda _: find(model)) if model else find) as asked:
+
+    def find(name: str, revision: str | None) -> str:
+        other = model not in (None, name)
+        return hub.directory(model if other else name, None if other else revision, weights=own_weights)
+
+    with hub.redirected(LOADERS, find) as asked:
         config = build(**options)
     if model and not asked:
         raise ValueError(f"hf_path: {settings['flavor']} builds its model without one\nhint: leave it out")
@@ -88,8 +92,15 @@ def _place_data(config: ConfigContainer, chosen: Mapping[str, Any], cache: Path)
         data.path_to_cache = str(cache)
     if isinstance(data, GPTSFTDatasetConfig):
         data.dataset_kwargs = {"index_mapping_dir": str(cache), **(data.dataset_kwargs or {})}
-        if data.dataset_root is not None and "hf_dataset" not in chosen:
-            data.hf_dataset = None  # the recipe's own, in whose place it stands
+        # What the recipe says of its own data says nothing of other data, nor its packing of unpacked data.
+        theirs = ("hf_dataset", "hf_validation_dataset", "hf_test_dataset", "hf_validation_proportion")
+        stale = [
+            *(theirs if data.dataset_root is not None else ()),
+            *(() if data.enable_offline_packing else ("offline_packing_specs",)),
+        ]
+        for name in stale:
+            if name not in chosen:
+                setattr(data, name, None)
 
 
 def main() -> None:
