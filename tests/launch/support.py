@@ -16,11 +16,13 @@ EXAMPLES = {
     "torchtitan": ROOT / "examples/torchtitan/configs/CPU/llama3_tiny-pretrain.yaml",
     "maxtext": ROOT / "examples/maxtext/configs/CPU/llama2_tiny-pretrain.yaml",
     "megatron": ROOT / "examples/megatron/configs/CPU/llama2_tiny-pretrain.yaml",
+    "megatron_bridge": ROOT / "examples/megatron_bridge/configs/CPU/vanilla_gpt_tiny-pretrain.yaml",
 }
 _STEP = {
     "torchtitan": re.compile(r"step:\s*(\d+)\s+loss:\s*([\d.]+)"),
     "maxtext": re.compile(r"completed step: (\d+),.*? loss: ([\d.]+)"),
     "megatron": re.compile(r"iteration +(\d+)/ .*? lm loss: ([\d.E+-]+)"),
+    "megatron_bridge": re.compile(r"iteration +(\d+)/ .*? lm loss: ([\d.E+-]+)"),
 }
 
 

@@ -72,14 +72,18 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
             experiment.accelerator,
             str(config),
         ),
-        env=_environment(experiment, node),
+        env=_environment(experiment, node, run_dir),
         files={config: json.dumps(settings, indent=2, ensure_ascii=False) + "\n"},
     )
 
 
-def _environment(experiment: Experiment, node: Node) -> dict[str, str]:
+def _environment(experiment: Experiment, node: Node, run_dir: Path) -> dict[str, str]:
     env = torchrun.environment(experiment.accelerator, node)
-    fsdp = _get(experiment.args, "dist.use_torch_fsdp2") or _get(experiment.args, "dist.use_megatron_fsdp")
+    env["NEMO_DATASETS_CACHE"] = str(run_dir / "data_cache")
+    fsdp = any(
+        _get(experiment.args, key)
+        for key in ("dist.use_torch_fsdp2", "dist.use_megatron_fsdp", "ddp.use_megatron_fsdp")
+    )
     return env if fsdp else env | {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}  # Megatron insists on it; with FSDP not
 
 

@@ -5,6 +5,7 @@ torchrun ... -m primus.backends.megatron_bridge.worker rocm|cpu FILE
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -86,7 +87,7 @@ def _recipe(recipe: str, flavor: str, peft_scheme: str | None) -> tuple[Callable
 
 
 def _place_data(config: ConfigContainer, chosen: Mapping[str, Any], cache: Path) -> None:
-    """Indexes of the data go to the run directory: Bridge's default is beside the data, which may be read-only."""
+    """What is made of the data goes to the run directory: Bridge's default is beside it, which may be read-only."""
     data = config.dataset
     if isinstance(data, GPTDatasetConfig) and "path_to_cache" not in chosen:
         data.path_to_cache = str(cache)
@@ -101,6 +102,18 @@ def _place_data(config: ConfigContainer, chosen: Mapping[str, Any], cache: Path)
         for name in stale:
             if name not in chosen:
                 setattr(data, name, None)
+        if data.dataset_root is not None and data.enable_offline_packing:
+            data.dataset_root = _linked(Path(data.dataset_root), cache)
+
+
+def _linked(folder: Path, cache: Path) -> str:
+    """A directory below `cache` with the folder's files in it, and room for packed ones."""
+    place = cache / folder.relative_to("/")
+    place.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        with contextlib.suppress(FileExistsError):  # each process comes by
+            (place / path.name).symlink_to(path)
+    return str(place)
 
 
 def main() -> None:
