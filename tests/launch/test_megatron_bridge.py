@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -9,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.support import EXAMPLES, ROOT, Run, primus
+from primus.backends.megatron_bridge import adapter
+from primus.experiment import load_experiment
+from primus.node import Node
+from tests.launch.support import EXAMPLES, ROOT, primus
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -21,21 +26,14 @@ HALF, WHOLE = 10, 20
 TOLERANCE = 2e-6
 
 
-def run(
-    example: Path, run_dir: Path, *words: str, python: Path | None = None, env: Mapping[str, str] | None = None
-) -> Run:
-    """A run that does not need a network: in its image, unless `python` is the one of a host that has Bridge."""
-    how = "--launcher=direct" if python else "--engine-arg=--network=none"
-    offline = {"HF_HUB_OFFLINE": "1", **(env or {})}
-    words = ("run", f"--config={example}", f"--run-dir={run_dir}", how, *words)
-    return primus(*words, python=python or sys.executable, env=offline)
-
-
 def train(
     example: Path, run_dir: Path, *words: str, python: Path | None = None, env: Mapping[str, str] | None = None
 ) -> dict[int, float]:
-    """The losses of a run that ends well."""
-    done = run(example, run_dir, *words, python=python, env=env)
+    """The losses of a run without a network: in its image, unless `python` is the one of a host that has Bridge."""
+    how = "--launcher=direct" if python else "--engine-arg=--network=none"
+    offline = {"HF_HUB_OFFLINE": "1", **(env or {})}
+    words = ("run", f"--config={example}", f"--run-dir={run_dir}", how, *words)
+    done = primus(*words, python=python or sys.executable, env=offline)
     assert done.code == 0, done.output[-3000:]
     return done.losses("megatron_bridge")
 
@@ -98,25 +96,76 @@ def test_bridge_fine_tunes_a_model_of_hugging_faces(
     assert max(more.values()) < first[1] - gain
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("hf_path=Qwen/Qwen3-8B",), "error: Qwen/Qwen3-8B: the hub cannot be reached from here"),
-        (
-            ("flavor=vanilla_gpt_pretrain_config",),
-            "error: recipe: llama.llama3 has no flavor vanilla_gpt_pretrain_config",
-        ),
-        (("peft_scheme=dora",), "error: peft_scheme: llama32_1b_sft_config trains all weights"),
-        (("peft.dim=8",), "error: peft: this recipe has none"),
-        (("model.kv_lora_rank=8",), "error: model.kv_lora_rank: LlamaModelProvider has no such argument"),
-    ],
-)
-def test_what_bridge_cannot_do_it_says(
-    megatron_bridge_python: Path, tiny: dict[str, str], run_dir: Path, words: tuple[str, ...], message: str
-) -> None:
-    done = run(SFT, run_dir, *words, python=megatron_bridge_python, env=tiny)
-    assert done.code == 1
-    assert message in done.output
+REFUSED = {
+    "hf_path: Qwen/Qwen3-8B": "Qwen/Qwen3-8B: the hub cannot be reached from here",
+    "flavor: vanilla_gpt_pretrain_config": "recipe: llama.llama3 has no flavor vanilla_gpt_pretrain_config",
+    "peft_scheme: dora": "peft_scheme: llama32_1b_sft_config trains all weights",
+    "dataset: {enable_offline_packing: true}": "dataset.enable_offline_packing: packed sequences need",
+    "peft: {dim: 8}": "peft: this recipe has none",
+    "model: {kv_lora_rank: 8}": "model.kv_lora_rank: GPTModelProvider has no such argument",
+    "checkpoint: {pretrained_checkpoint: null}": "checkpoint.pretrained_checkpoint: is missing",
+}
+REFUSE = """
+import json, sys
+from pathlib import Path
+from primus.backends.megatron_bridge import worker
+for text in json.loads(sys.argv[1]):
+    try:
+        worker.configuration(json.loads(text), Path("/run"))
+    except ValueError as error:
+        print("refused:", error)
+"""
+
+
+def test_what_bridge_cannot_do_it_says(megatron_bridge_python: Path, tiny: dict[str, str], tmp_path: Path) -> None:
+    """As the worker says it, before it starts anything; one process asks for all, since it takes long to begin."""
+    made = []
+    for overrides in REFUSED:
+        path = tmp_path / "exp.yaml"
+        path.write_text(f"extends: base.yaml\nmodules: {{post_trainer: {{overrides: {{{overrides}}}}}}}\n")
+        (tmp_path / "base.yaml").write_text(SFT.read_text(encoding="utf-8"), encoding="utf-8")
+        found = load_experiment(path, environ=tiny)
+        made.append(adapter.command(found, Node(), Path("/run")).files[Path("/run/megatron_bridge.json")])
+    words: list[str | Path] = [megatron_bridge_python, "-W", "ignore", "-c", REFUSE, json.dumps(made)]
+    env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    answers = [line for line in done.stdout.splitlines() if line.startswith("refused: ")]
+    assert len(answers) == len(REFUSED)
+    for answer, expected in zip(answers, REFUSED.values(), strict=True):
+        assert answer.startswith(f"refused: {expected}")
+
+
+FIT = """
+import json, sys
+from pathlib import Path
+from primus.backends.megatron_bridge import worker
+from transformers import LlamaConfig, Qwen3Config, Qwen3MoeConfig
+kinds = {"llama.llama3": LlamaConfig, "qwen.qwen3": Qwen3Config, "qwen.qwen3_moe": Qwen3MoeConfig}
+for name, text in json.loads(sys.argv[1]).items():
+    settings = json.loads(text)
+    kind = kinds[settings["recipe"]]
+    model = kind(hidden_size=64, num_hidden_layers=2, architectures=[kind.__name__.replace("Config", "ForCausalLM")])
+    model.save_pretrained(sys.argv[2])
+    settings["hf_path"] = settings["values"]["checkpoint"]["pretrained_checkpoint"] = sys.argv[2]
+    config = worker.configuration(settings, Path("/run"))
+    assert config.tokenizer.tokenizer_model == sys.argv[2]
+    assert config.model.seq_length == config.dataset.seq_length
+    assert bool(config.peft) == ("_peft_" in settings["flavor"])
+    print("fits:", name)
+"""
+
+
+def test_the_examples_fit_their_recipes(megatron_bridge_python: Path, tmp_path: Path) -> None:
+    """Each value of an example has a place in what its recipe makes of a model of the same kind."""
+    examples = sorted(PRETRAIN.parent.parent.glob("MI*/*.yaml"))
+    made = {}
+    for path in examples:
+        command = adapter.command(load_experiment(path, environ={}), Node(gpus=8), Path("/run"))
+        made[f"{path.parent.name}/{path.stem}"] = command.files[Path("/run/megatron_bridge.json")]
+    words: list[str | Path] = [megatron_bridge_python, "-W", "ignore", "-c", FIT, json.dumps(made), tmp_path]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("fits: ") == len(examples) == 12
 
 
 MAKE_DATA = """

@@ -30,7 +30,9 @@ _OPTIONAL = {
 def modules(experiment: Experiment) -> dict[str, str]:
     """The Python modules this run imports, each with what needs it."""
     needed = dict.fromkeys(("megatron", "megatron.bridge"), "framework: megatron_bridge")
-    if _get(experiment.args, "model.transformer_impl", "transformer_engine") != "local":
+    # Some recipes have it one part deeper.
+    places = ("model.transformer_impl", "model.transformer.transformer_impl")
+    if "local" not in (_get(experiment.args, place) for place in places):
         needed["transformer_engine"] = (
             "model.transformer_impl: transformer_engine, which recipes have unless told otherwise "
             "(model.transformer_impl=local does not)"

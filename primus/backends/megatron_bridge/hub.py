@@ -21,6 +21,8 @@ def directory(name: str, revision: str | None = None, *, weights: bool) -> str:
     if Path(name).is_dir():
         if not (Path(name) / "config.json").is_file():
             raise ValueError(f"{name}: holds no config.json, so it is no directory of a Hugging Face model")
+        if weights and not any(path.suffix in (".safetensors", ".bin") for path in Path(name).iterdir()):
+            raise ValueError(f"{name}: holds no weights, and a post_trainer starts from some")
         return name
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

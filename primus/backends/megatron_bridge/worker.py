@@ -58,14 +58,22 @@ def configuration(settings: Mapping[str, Any], run_dir: Path) -> ConfigContainer
     if own_weights and asked:
         config.checkpoint.pretrained_checkpoint = next(iter(asked.values()))
     overrides.apply(config, values, READERS)
-    if finetuned and not config.checkpoint.pretrained_checkpoint:
+    start = config.checkpoint.pretrained_checkpoint
+    if finetuned and not start:
         raise ValueError(
             "checkpoint.pretrained_checkpoint: is missing; a post_trainer starts from a model\n"
             "hint: hf_path or checkpoint.pretrained_checkpoint, a directory of a Hugging Face model or of a checkpoint"
         )
+    if start and not Path(start).is_dir():
+        config.checkpoint.pretrained_checkpoint = hub.directory(start, weights=True)
     part = getattr(config.model, "transformer", config.model)
-    if part.transformer_impl == "local" and config.model.transformer_layer_spec is default_layer_spec:
+    if part.transformer_impl == "local" and getattr(config.model, "transformer_layer_spec", None) is default_layer_spec:
         config.model.transformer_layer_spec = local_layer_spec
+    if part.transformer_impl == "local" and getattr(config.dataset, "enable_offline_packing", False):
+        raise ValueError(
+            "dataset.enable_offline_packing: packed sequences need Transformer Engine's attention\n"
+            "hint: dataset.enable_offline_packing=false, as model.transformer_impl is local"
+        )
     _place_data(config, values.get("dataset", {}), run_dir / "data_cache")
     return config
 
