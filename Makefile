@@ -6,6 +6,7 @@ REQUIRE ?=
 
 TORCH_LOCKS = base/requirements-launcher.txt base/requirements-torch.txt images/torchtitan/requirements.cpu.txt
 MEGATRON_LOCKS = base/requirements-launcher.txt base/requirements-torch.txt images/megatron/requirements.cpu.txt
+BRIDGE_LOCK = images/megatron_bridge/requirements.cpu.txt
 # Few retries: a site that cannot reach PyTorch's own index has its wheels elsewhere.
 TORCH_INSTALL = --retries 1 --no-deps -r base/requirements-torch.cpu.txt
 PIP_INSTALL = -m pip install -qq --disable-pip-version-check
@@ -29,7 +30,7 @@ bench: .venv/ready
 	.venv/bin/python benchmarks/startup.py
 
 clean:
-	rm -rf .venv .venv-torchtitan .venv-maxtext .venv-megatron output
+	rm -rf .venv .venv-torchtitan .venv-maxtext .venv-megatron .venv-megatron_bridge output
 
 # The launcher and the tools that check it.
 .venv/ready: tests/requirements.txt pyproject.toml
@@ -54,6 +55,16 @@ clean:
 	.venv-megatron/bin/python $(PIP_INSTALL) --require-hashes $(MEGATRON_LOCKS:%=-r %)
 	.venv-megatron/bin/python $(PIP_INSTALL) --require-hashes --no-deps --ignore-requires-python -r images/megatron/no-deps.txt
 	.venv-megatron/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Megatron and, on top of it, Megatron Bridge, whose parser of overrides is on the index as source alone.
+.venv-megatron_bridge/ready: base/requirements-torch.cpu.txt $(MEGATRON_LOCKS) $(BRIDGE_LOCK) $(wildcard images/megatron*/no-deps.txt)
+	$(PYTHON) -m venv .venv-megatron_bridge
+	.venv-megatron_bridge/bin/python $(PIP_INSTALL) $(TORCH_INSTALL)
+	.venv-megatron_bridge/bin/python $(PIP_INSTALL) --require-hashes $(MEGATRON_LOCKS:%=-r %)
+	.venv-megatron_bridge/bin/python $(PIP_INSTALL) --require-hashes --no-build-isolation -r $(BRIDGE_LOCK)
+	.venv-megatron_bridge/bin/python $(PIP_INSTALL) --require-hashes --no-deps --ignore-requires-python -r images/megatron/no-deps.txt -r images/megatron_bridge/no-deps.txt
+	.venv-megatron_bridge/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 # MaxText wants Python 3.12 or newer: make .venv-maxtext/ready PYTHON=python3.12

@@ -31,7 +31,7 @@ variable "GFX" {
 
 # The backends, with the base each stands on.
 variable "FRAMEWORKS" {
-  default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch" }
+  default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch", megatron_bridge = "megatron-build" }
 }
 
 # Sources that are on no package index, each as the named context <backend>-source: the repository, the commit, and the
@@ -61,6 +61,17 @@ variable "KERNELS" {
 function "kernels" {
   params = [framework]
   result = { for name, source in lookup(KERNELS, framework, {}) : name => source if ACCELERATOR == "rocm" }
+}
+
+function "kernel_contexts" {
+  params = [framework]
+  result = { for name, source in kernels(framework) : "${name}-source" => "${source.repository}#${source.commit}" }
+}
+
+# The backend whose kernels a backend has: its own, or those of the one it stands on.
+function "below" {
+  params = [framework]
+  result = FRAMEWORKS[framework] == "megatron-build" ? "megatron" : framework
 }
 
 function "tags" {
@@ -137,6 +148,19 @@ target "launcher" {
   tags       = tags("launcher")
 }
 
+# Megatron without its manifest and the launcher: what another backend can stand on.
+target "megatron-build" {
+  inherits   = ["_common"]
+  dockerfile = "images/megatron/Dockerfile"
+  target     = ACCELERATOR
+  contexts = merge(
+    { base-torch = "target:base-torch" },
+    kernel_contexts("megatron"),
+    { for dir in compact([BUILD_WHEELS]) : "wheels" => dir },
+  )
+  args = { ACCELERATOR = ACCELERATOR, APT_SNAPSHOT = APT_SNAPSHOT, GFX = GFX }
+}
+
 target "backend" {
   name       = framework
   matrix     = { framework = keys(FRAMEWORKS) }
@@ -145,7 +169,7 @@ target "backend" {
   contexts = merge(
     { launcher = "target:launcher" },
     { (FRAMEWORKS[framework]) = "target:${FRAMEWORKS[framework]}" },
-    { for name, source in kernels(framework) : "${name}-source" => "${source.repository}#${source.commit}" },
+    kernel_contexts(framework),
     { for dir in compact([BUILD_WHEELS]) : "wheels" => dir },
     source_contexts(framework),
     { for name in keys(SOURCES) : "base-source" => "target:base-source" if name == framework },
@@ -155,7 +179,7 @@ target "backend" {
     APT_SNAPSHOT = APT_SNAPSHOT
     BASE_IMAGE   = os_image(FRAMEWORKS[framework])
     GFX          = GFX
-    KERNELS      = join(" ", [for name, source in kernels(framework) : "--source=${name}=${source.commit}"])
+    KERNELS      = join(" ", [for name, source in kernels(below(framework)) : "--source=${name}=${source.commit}"])
     VERSION      = VERSION
   })
   tags   = tags(framework)

@@ -81,7 +81,7 @@ def with_inputs(
         *sections, key = dotted.split(".")
         place: Any = args
         for section in sections:
-            place = place.get(section, {})
+            place = place.get(section) or {}  # a section can be null
         value = place.get(key)
         where = str(experiment.origins[dotted].origin) if dotted in experiment.origins else ""
         for index, item in enumerate(value if isinstance(value, list) else [value]):

@@ -17,25 +17,32 @@ from primus.experiment.yaml import Map, Node, Scalar, Seq, plain_value, scalar_v
 
 # One idea under each backend's own name, so that a key of another backend is answered with ours.
 _SAME_IDEA: tuple[Mapping[str, str], ...] = (
-    {"megatron": "train_iters", "torchtitan": "training.steps", "maxtext": "steps", "maxdiffusion": "max_train_steps"},
-    {"megatron": "micro_batch_size", "torchtitan": "training.local_batch_size", "maxtext": "per_device_batch_size",
+    {"megatron": "train_iters", "megatron_bridge": "train.train_iters", "torchtitan": "training.steps",
+     "maxtext": "steps", "maxdiffusion": "max_train_steps"},
+    {"megatron": "micro_batch_size", "megatron_bridge": "train.micro_batch_size",
+     "torchtitan": "training.local_batch_size", "maxtext": "per_device_batch_size",
      "maxdiffusion": "per_device_batch_size"},
-    {"megatron": "global_batch_size", "torchtitan": "training.global_batch_size"},
-    {"megatron": "seq_length", "torchtitan": "training.seq_len", "maxtext": "max_target_length"},
-    {"megatron": "lr", "torchtitan": "optimizer.lr", "maxtext": "learning_rate", "maxdiffusion": "learning_rate"},
-    {"megatron": "lr_warmup_iters", "torchtitan": "lr_scheduler.warmup_steps", "maxtext": "warmup_steps_fraction"},
-    {"megatron": "tensor_model_parallel_size", "torchtitan": "parallelism.tensor_parallel_degree",
-     "maxtext": "ici_tensor_parallelism"},
-    {"megatron": "pipeline_model_parallel_size", "torchtitan": "parallelism.pipeline_parallel_degree",
-     "maxtext": "ici_pipeline_parallelism"},
-    {"megatron": "expert_model_parallel_size", "torchtitan": "parallelism.expert_parallel_degree",
-     "maxtext": "ici_expert_parallelism"},
-    {"megatron": "context_parallel_size", "torchtitan": "parallelism.context_parallel_degree",
-     "maxtext": "ici_context_parallelism"},
-    {"megatron": "save_interval", "torchtitan": "checkpoint.interval", "maxtext": "checkpoint_period"},
+    {"megatron": "global_batch_size", "megatron_bridge": "train.global_batch_size",
+     "torchtitan": "training.global_batch_size"},
+    {"megatron": "seq_length", "megatron_bridge": "model.seq_length", "torchtitan": "training.seq_len",
+     "maxtext": "max_target_length"},
+    {"megatron": "lr", "megatron_bridge": "optimizer.lr", "torchtitan": "optimizer.lr", "maxtext": "learning_rate",
+     "maxdiffusion": "learning_rate"},
+    {"megatron": "lr_warmup_iters", "megatron_bridge": "scheduler.lr_warmup_iters",
+     "torchtitan": "lr_scheduler.warmup_steps", "maxtext": "warmup_steps_fraction"},
+    {"megatron": "tensor_model_parallel_size", "megatron_bridge": "model.tensor_model_parallel_size",
+     "torchtitan": "parallelism.tensor_parallel_degree", "maxtext": "ici_tensor_parallelism"},
+    {"megatron": "pipeline_model_parallel_size", "megatron_bridge": "model.pipeline_model_parallel_size",
+     "torchtitan": "parallelism.pipeline_parallel_degree", "maxtext": "ici_pipeline_parallelism"},
+    {"megatron": "expert_model_parallel_size", "megatron_bridge": "model.expert_model_parallel_size",
+     "torchtitan": "parallelism.expert_parallel_degree", "maxtext": "ici_expert_parallelism"},
+    {"megatron": "context_parallel_size", "megatron_bridge": "model.context_parallel_size",
+     "torchtitan": "parallelism.context_parallel_degree", "maxtext": "ici_context_parallelism"},
+    {"megatron": "save_interval", "megatron_bridge": "checkpoint.save_interval",
+     "torchtitan": "checkpoint.interval", "maxtext": "checkpoint_period"},
     {"megatron": "mock_data", "torchtitan": "training.dataset", "maxtext": "dataset_type",
      "maxdiffusion": "dataset_type"},
-    {"megatron": "seed", "torchtitan": "debug.seed", "maxtext": "data_shuffle_seed"},
+    {"megatron": "seed", "megatron_bridge": "rng.seed", "torchtitan": "debug.seed", "maxtext": "data_shuffle_seed"},
 )  # fmt: skip
 
 
@@ -58,7 +65,7 @@ class Schema:
     arguments: Mapping[str, Argument]
     sections: frozenset[str]  # what nested arguments are in: "a" and "a.b" of a.b.c
     computed: frozenset[str]  # names the backend derives itself and refuses to be given
-    renamed: Mapping[str, str]  # names of upstream Primus that are not the backend's -> what to write instead
+    renamed: Mapping[str, str]  # names (or NAME=VALUE) of upstream Primus, not the backend's -> what to write instead
 
 
 def frameworks() -> tuple[str, ...]:
@@ -116,14 +123,14 @@ def typed(node: Map, table: Schema, *, allow: frozenset[str] = frozenset(), flag
                 problems.append(
                     Problem(message=f"{dotted}: unknown key", where=str(at), hint=f"in a file, write {nested}")
                 )
-            elif argument := table.arguments.get(dotted):
+            elif dotted in table.sections and isinstance(value, Map):
+                result[key] = walk(value, f"{dotted}.")
+            elif argument := table.arguments.get(dotted):  # of a section too, if it can be null or a name
                 try:
                     result[key] = coerce(value, argument)
                 except ValueError as error:
-                    hint = str(error.args[1]) if len(error.args) > 1 else ""
+                    hint = _renamed_value(dotted, value, table) or (str(error.args[1]) if len(error.args) > 1 else "")
                     problems.append(Problem(message=f"{dotted}: {error.args[0]}", where=str(value.at), hint=hint))
-            elif dotted in table.sections and isinstance(value, Map):
-                result[key] = walk(value, f"{dotted}.")
             elif dotted in table.sections:
                 if not (isinstance(value, Scalar) and scalar_value(value) is None):
                     problems.append(
@@ -140,6 +147,12 @@ def typed(node: Map, table: Schema, *, allow: frozenset[str] = frozenset(), flag
 
     args = walk(node, "")
     return Typed(args=args, unknown=tuple(unknown), problems=tuple(problems))
+
+
+def _renamed_value(dotted: str, value: Node, table: Schema) -> str:
+    """What to write instead of a value that upstream Primus has, or of any value of this argument."""
+    text = value.text if isinstance(value, Scalar) else ""
+    return table.renamed.get(f"{dotted}={text}", "") or table.renamed.get(dotted, "")
 
 
 def coerce(node: Node, argument: Argument) -> Any:
@@ -213,8 +226,10 @@ def _chosen(value: Any, argument: Argument, node: Node) -> Any:
     near = difflib.get_close_matches(str(value), [str(choice) for choice in argument.choices], 1)
     listed = ", ".join(str(choice) for choice in argument.choices[:20])
     more = f" and {len(argument.choices) - 20} more" if len(argument.choices) > 20 else ""
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"{_shown(node)} is not a choice", f"{hint}choices: {listed}{more}")
+    hint = f"did you mean {near[0]!r}?" if near else ""
+    if not (near and more):
+        hint = f"{hint} choices: {listed}{more}".lstrip()
+    raise ValueError(f"{_shown(node)} is not a choice", hint)
 
 
 def _shown(node: Node) -> str:

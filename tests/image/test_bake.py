@@ -10,8 +10,13 @@ import pytest
 
 from primus._version import __version__
 
-BASES = {"torchtitan": "base-torch", "maxtext": "base-jax", "megatron": "base-torch"}
 KERNELS = {"megatron": {"transformer-engine-source", "primus-turbo-source"}}
+BASES = {
+    "torchtitan": "base-torch",
+    "maxtext": "base-jax",
+    "megatron": "base-torch",
+    "megatron_bridge": "megatron-build",
+}
 GFX = {"rocm": "gfx942,gfx950", "cpu": ""}
 ACCELERATORS = sorted(GFX)
 # What buildx 0.13 knows; it and newer ones ignore a misspelt name without a word.
@@ -36,11 +41,14 @@ def labels(name: str, accelerator: str) -> dict[str, str]:
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
 def test_a_backend_is_its_base_and_its_own_folder(bake: Any, framework: str, accelerator: str) -> None:
     variables = {"ACCELERATOR": accelerator, "BASE_IMAGE": "os@sha256:0", "APT_SNAPSHOT": "now"}
-    target = bake(framework, **variables)["target"][framework]
+    plan = bake(framework, **variables)["target"]
+    target = plan[framework]
     base = BASES[framework]
     sources = {name: url for name, url in target["contexts"].items() if name.endswith("-source")}
     assert set(sources) == (KERNELS.get(framework, set()) if accelerator == "rocm" else set())
     assert all(re.fullmatch(r"https://github\.com/[\w./-]+\.git#[0-9a-f]{40}", url) for url in sources.values())
+    below = plan.get("megatron-build", target)["contexts"]  # a backend on another's stage has that one's kernels
+    kernels = {name: url for name, url in below.items() if name.endswith("-source")}
     assert target == {
         "context": ".",
         "contexts": {base: f"target:{base}", "launcher": "target:launcher", **sources},
@@ -50,7 +58,7 @@ def test_a_backend_is_its_base_and_its_own_folder(bake: Any, framework: str, acc
             "APT_SNAPSHOT": "now",
             "BASE_IMAGE": "os@sha256:0",
             "GFX": GFX[accelerator],
-            "KERNELS": " ".join(f"--source={name[:-7]}={url.partition('#')[2]}" for name, url in sources.items()),
+            "KERNELS": " ".join(f"--source={name[:-7]}={url.partition('#')[2]}" for name, url in kernels.items()),
             "VERSION": __version__,
         },
         "labels": {**labels(framework, accelerator), "io.primus.framework": framework},
@@ -72,6 +80,20 @@ def test_the_bases_are_stages_of_one_file(bake: Any, base: str, accelerator: str
     }
 
 
+@pytest.mark.parametrize("accelerator", ACCELERATORS)
+def test_a_backend_may_stand_on_a_stage_of_another(bake: Any, accelerator: str) -> None:
+    """A stage below the launcher: else a change to the launcher would install the packages above it anew."""
+    plan = bake("megatron_bridge", "megatron", ACCELERATOR=accelerator, APT_SNAPSHOT="now")["target"]
+    contexts = {name: value for name, value in plan["megatron"]["contexts"].items() if name != "launcher"}
+    assert plan["megatron-build"] == {
+        "context": ".",
+        "contexts": contexts,
+        "dockerfile": "images/megatron/Dockerfile",
+        "target": accelerator,
+        "args": {"ACCELERATOR": accelerator, "APT_SNAPSHOT": "now", "GFX": GFX[accelerator]},
+    }
+
+
 def test_the_default_is_every_backend_on_rocm(bake: Any, root: Path) -> None:
     plan = bake()
     assert plan["group"] == {"default": {"targets": sorted(BASES)}}
@@ -81,15 +103,17 @@ def test_the_default_is_every_backend_on_rocm(bake: Any, root: Path) -> None:
 
 def test_the_os_image_is_pinned_by_digest_and_its_packages_by_date(bake: Any) -> None:
     for name, target in bake("base", "default")["target"].items():
-        if name != "launcher":
+        if name not in ("launcher", "megatron-build"):  # neither brings an OS
             assert re.fullmatch(r"docker\.io/library/ubuntu:24\.04@sha256:[0-9a-f]{64}", target["args"]["BASE_IMAGE"])
     assert re.fullmatch(r"\d{8}T\d{6}Z", bake("base")["target"]["base"]["args"]["APT_SNAPSHOT"])
 
 
 def test_jax_may_stand_on_another_os_image(bake: Any) -> None:
     plan = bake(BASE_IMAGE="one", BASE_IMAGE_JAX="other")["target"]
-    seen = {name: target["args"]["BASE_IMAGE"] for name, target in plan.items() if "args" in target}
-    torch = dict.fromkeys(("base-torch", "torchtitan", "megatron"), "one")
+    seen = {
+        name: target["args"]["BASE_IMAGE"] for name, target in plan.items() if "BASE_IMAGE" in target.get("args", {})
+    }
+    torch = dict.fromkeys(("base-torch", "torchtitan", "megatron", "megatron_bridge"), "one")
     assert seen == {**torch, "maxtext": "other", "base-jax": "other"}
 
 
@@ -129,7 +153,7 @@ def test_another_accelerator_fails_and_says_which_there_are(bake: Any, value: st
 def test_every_attribute_is_one_that_bake_knows(root: Path) -> None:
     text = (root / "docker-bake.hcl").read_text(encoding="utf-8")
     blocks = [(kind, [name]) for kind, name in re.findall(r'^(\w+) +"\w+" +\{ (\w+) = .*$', text, re.MULTILINE)]
-    for kind, body in re.findall(r'^(\w+) "\w+" \{\n(.*?)^\}$', text, re.MULTILINE | re.DOTALL):
+    for kind, body in re.findall(r'^(\w+) "[\w-]+" \{\n(.*?)^\}$', text, re.MULTILINE | re.DOTALL):
         blocks.append((kind, re.findall(r"^  (\w+) +=", body, re.MULTILINE)))
     assert len(blocks) == len(re.findall(r"^\w.*\{", text, re.MULTILINE))
     for kind, names in blocks:

@@ -18,17 +18,28 @@ ANYONE = (*RUN, "--user=4242:4242")
 CACHES = {
     "torchtitan": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
     "megatron": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
+    "megatron_bridge": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
     "maxtext": "import jax; jax.jit(lambda x: x + 1)(1); place = '/tmp/jax'",
 }
 
 
-def locks(root: Path, target: Mapping[str, Any], framework: str) -> list[Path]:
+def below(targets: Mapping[str, Any], framework: str) -> tuple[str, str]:
+    """The base that a backend stands on, and the backend in between, or ""."""
+    contexts = targets[framework]["contexts"]
+    between = "".join(name.removesuffix("-build") for name in contexts if name.endswith("-build"))
+    return below(targets, between)[0] if between else next(
+        name for name in contexts if name.startswith("base-")
+    ), between
+
+
+def locks(root: Path, targets: Mapping[str, Any], framework: str) -> list[Path]:
     """The lock files of an image, lowest layer first."""
-    base = root / "base"
-    family = next(name for name in target["contexts"] if name.startswith("base-")).removeprefix("base-")
+    base, between = below(targets, framework)
+    family = base.removeprefix("base-")
     names = ("requirements-launcher.txt", f"requirements-{family}.txt", f"requirements-{family}.cpu.txt")
+    lower = locks(root, targets, between) if between else (root / "base" / name for name in names)
     own = (root / f"images/{framework}" / name for name in ("requirements.cpu.txt", "no-deps.txt"))
-    return [*filter(Path.exists, (*(base / name for name in names), *own))]
+    return [*filter(Path.exists, (*lower, *own))]
 
 
 @pytest.fixture
@@ -49,7 +60,7 @@ def test_manifest_and_labels_agree(engine: Any, image: str, framework: str, targ
 
 
 def test_what_is_installed_is_what_the_locks_say(manifest: Any, root: Path, targets: Any, framework: str) -> None:
-    files = locks(root, targets[framework], framework)
+    files = locks(root, targets, framework)
     assert manifest["lock_sha256"] == hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     inside = {"python_full_version": manifest["python"], "python_version": manifest["python"].rpartition(".")[0]}
     wanted = {}
@@ -120,8 +131,11 @@ def test_the_certificates_are_the_os_images_own(engine: Any, image: str, setting
 
 
 def test_a_backend_adds_to_its_base_and_changes_nothing(engine: Any, image: str, framework: str, targets: Any) -> None:
-    base = next(name for name in targets[framework]["contexts"] if name.startswith("base-"))
-    images = json.loads(engine("image", "inspect", targets[base]["tags"][0], image))
-    below, own = (layers["RootFS"]["Layers"] for layers in images)
-    assert own[: len(below)] == below
-    assert len(own) == len(below) + 4  # dependencies, manifest, and the launcher's package and command
+    base, between = below(targets, framework)
+    names = [targets[name]["tags"][0] for name in (base, between) if name]
+    images = json.loads(engine("image", "inspect", *names, image))
+    lowest, *lower, own = (layers["RootFS"]["Layers"] for layers in images)
+    assert own[: len(lowest)] == lowest
+    for layers in lower:
+        assert own[: len(lowest) + 1] == layers[: len(lowest) + 1]  # the other backend's dependencies, not its launcher
+    assert len(own) == len(lowest) + len(lower) + 4  # dependencies, manifest, and the launcher's package and command

@@ -64,9 +64,12 @@ def test_every_direct_requirement_has_a_lock(source: Path) -> None:
 @pytest.mark.parametrize("accelerator", ["cpu", "rocm"])
 def test_no_backend_replaces_what_its_base_pinned(framework: str, accelerator: str) -> None:
     folder = ROOT / "images" / framework
-    base = "torch" if "FROM base-torch" in (folder / "Dockerfile").read_text(encoding="utf-8") else "jax"
+    text = (folder / "Dockerfile").read_text(encoding="utf-8")
+    base = "jax" if "FROM base-jax" in text else "torch"
     below = [ROOT / "base/requirements-launcher.txt", *ROOT.glob(f"base/requirements-{base}.{accelerator}.txt")]
     below += ROOT.glob(f"base/requirements-{base}.txt")
+    if other := re.search(r"^FROM (\w+)-build AS", text, re.MULTILINE):
+        below.append(ROOT / "images" / other[1] / f"requirements.{accelerator}.txt")
     pinned = [(pin.name, pin.specifier) for lock in below for pin in pins(lock)]
     names = {name for name, _ in pinned}
     assert len(names) > 5

@@ -17,6 +17,7 @@ EXAMPLES = {
     "torchtitan": ROOT / "examples/torchtitan/configs/CPU/llama3_tiny-pretrain.yaml",
     "maxtext": ROOT / "examples/maxtext/configs/CPU/llama2_tiny-pretrain.yaml",
     "megatron": ROOT / "examples/megatron/configs/CPU/llama2_tiny-pretrain.yaml",
+    "megatron_bridge": ROOT / "examples/megatron_bridge/configs/CPU/vanilla_gpt_tiny-pretrain.yaml",
 }
 # What upstream's launch scripts run, and what a launch of ours must never call.
 FORBIDDEN = (
@@ -48,6 +49,7 @@ _STEP = {
     "torchtitan": re.compile(r"step:\s*(\d+)\s+loss:\s*([\d.]+)"),
     "maxtext": re.compile(r"completed step: (\d+),.*? loss: ([\d.]+)"),
     "megatron": re.compile(r"iteration +(\d+)/ .*? lm loss: ([\d.E+-]+)"),
+    "megatron_bridge": re.compile(r"iteration +(\d+)/ .*? lm loss: ([\d.E+-]+)"),
 }
 
 

@@ -209,8 +209,9 @@ def test_a_null_preset_is_none(experiment: Experiment) -> None:
 
 def test_every_shipped_preset_can_be_used(experiment: Experiment) -> None:
     for file in sorted(package_presets().glob("models/*/*.yaml")):
-        path = experiment(framework=file.parent.name, module=f"config: pre_trainer.yaml\nmodel: {file.name}")
-        load_experiment(path, environ={}, accelerator="rocm")
+        for config in package_presets().glob(f"modules/{file.parent.name}/*.yaml"):
+            path = experiment(framework=file.parent.name, module=f"config: {config.name}\nmodel: {file.name}")
+            load_experiment(path, environ={}, accelerator="rocm")
 
 
 def test_every_shipped_example_loads(example: Path) -> None:

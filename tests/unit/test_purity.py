@@ -70,7 +70,9 @@ def test_a_dry_run_of_an_example_works_anywhere_and_writes_nothing(
     monkeypatch.setattr(os, "execvpe", refuse)
     before = listing(Path.cwd(), Path(os.environ["HOME"]))
     done = primus("run", "--config", example, "--launcher", launcher, "--dry-run")
-    assert (done.code, done.err) == (0, "")
+    # What an example reads may have to be made first; it says so, and a dry run needs none of it.
+    talk = [line for line in done.err.splitlines() if "output/tiny_" not in line and "--mount SRC:DST" not in line]
+    assert (done.code, talk) == (0, [])
     assert done.out.startswith("# on this machine")
     assert listing(Path.cwd(), Path(os.environ["HOME"])) == before
 

@@ -21,7 +21,6 @@ STARTED = time.time()
 # import this module anew and nothing of main().
 ON_CPU = stand_ins.install()
 
-import megatron.core.datasets.utils as dataset_utils  # noqa: E402
 import megatron.training.training as training  # noqa: E402
 from megatron.core import mpu  # noqa: E402
 from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder  # noqa: E402
@@ -171,8 +170,6 @@ def main() -> None:
     entered = time.time()
     if sys.argv.pop(1) == "rocm" and ON_CPU:  # never a large model on the CPU by mistake
         raise SystemExit(f"torch {torch.__version__} sees no GPU here")
-    # The wheel holds this helper compiled, and not the Makefile that Megatron runs each time.
-    dataset_utils.compile_helpers = lambda: None
     if ON_CPU:
         training.initialize_megatron = functools.partial(training.initialize_megatron, allow_no_cuda=True)
     set_startup_timestamps(program_start=STARTED, main_entry=entered)

@@ -1,0 +1,226 @@
+"""An experiment as a recipe's name and values, and how they get into a recipe's configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from primus.backends.megatron_bridge import adapter, overrides
+from primus.errors import ConfigError
+from primus.experiment import load_experiment
+from primus.experiment.schema import schema
+from primus.job import with_inputs
+from primus.node import Node
+
+from .conftest import Experiment
+
+RUN = Path("/run")
+CHOSEN = "recipe: gpt.vanilla_gpt\nflavor: vanilla_gpt_pretrain_config\n"
+
+
+def settings(path: Path, node: Node = Node()) -> Any:  # noqa: B008  # frozen
+    command = adapter.command(load_experiment(path, environ={}), node, RUN)
+    return json.loads(command.files[RUN / "megatron_bridge.json"])
+
+
+def test_the_choice_of_a_recipe_is_apart_from_its_values(experiment: Experiment) -> None:
+    found = settings(experiment(CHOSEN + "hf_path: a/b\ntrain: {train_iters: 5}", framework="megatron_bridge"))
+    places = {"checkpoint": {"save": "/run/checkpoints", "load": "/run/checkpoints"}}
+    assert found == {
+        "recipe": "gpt.vanilla_gpt",
+        "flavor": "vanilla_gpt_pretrain_config",
+        "hf_path": "a/b",
+        "stage": "pretrain",
+        "values": {"train": {"train_iters": 5}, **places, "logger": {"tensorboard_dir": "/run/tensorboard"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "places"),
+    [
+        ("save: null", {"save": None, "load": None}),
+        ("save: here", {"save": "/run/here", "load": "/run/here"}),
+        ("save: /there", {"save": "/there", "load": "/there"}),
+        ("load: null", {"save": "/run/checkpoints", "load": None}),
+        ("load: /old", {"save": "/run/checkpoints", "load": "/old"}),
+    ],
+)
+def test_a_run_saves_where_it_resumes_from(
+    experiment: Experiment, checkpoint: str, places: dict[str, str | None]
+) -> None:
+    path = experiment(CHOSEN + f"checkpoint: {{{checkpoint}}}", framework="megatron_bridge")
+    assert settings(path)["values"]["checkpoint"] == places
+
+
+@pytest.mark.parametrize("missing", ["recipe", "flavor"])
+def test_a_recipe_must_be_named(experiment: Experiment, missing: str) -> None:
+    lines = [line for line in CHOSEN.splitlines() if not line.startswith(missing)]
+    with pytest.raises(ConfigError, match=f"{missing}: is missing"):
+        settings(experiment("\n".join(lines), framework="megatron_bridge"))
+
+
+@pytest.mark.parametrize("value", ["logger: {wandb_entity: '${MY_TOKEN}'}", "dataset: {data_path: ['${MY_TOKEN}']}"])
+def test_a_secret_is_no_argument(experiment: Experiment, value: str) -> None:
+    """Bridge prints its arguments, and saves them in checkpoints."""
+    found = load_experiment(experiment(CHOSEN + value, framework="megatron_bridge"), environ={"MY_TOKEN": "hush"})
+    with pytest.raises(ConfigError, match="is a secret, and Megatron Bridge prints its arguments"):
+        adapter.command(found, Node(), RUN)
+
+
+@pytest.mark.parametrize(
+    ("values", "module"),
+    [
+        ("model: {num_layers: 2}", "transformer_engine"),
+        ("logger: {mlflow_experiment: x}", "mlflow"),
+        ("inprocess_restart: {enabled: true}", "nvidia_resiliency_ext"),
+    ],
+)
+def test_what_a_run_imports(experiment: Experiment, values: str, module: str) -> None:
+    found = load_experiment(experiment(CHOSEN + values, framework="megatron_bridge"), environ={})
+    assert {"megatron", "megatron.bridge", module} <= set(adapter.modules(found))
+    local = load_experiment(
+        experiment(CHOSEN + "model: {transformer_impl: local}", framework="megatron_bridge"), environ={}
+    )
+    assert set(adapter.modules(local)) == {"megatron", "megatron.bridge"}
+
+
+@pytest.mark.parametrize(
+    ("values", "value"),
+    [
+        ("train: {train_iters: 1}", "1"),
+        ("dist: {use_torch_fsdp2: true}", None),
+        ("ddp: {use_megatron_fsdp: true}", None),
+    ],
+)
+def test_fsdp_wants_more_than_one_connection(experiment: Experiment, values: str, value: str | None) -> None:
+    found = load_experiment(experiment(CHOSEN + values, framework="megatron_bridge"), environ={})
+    assert adapter.command(found, Node(), RUN).env.get("CUDA_DEVICE_MAX_CONNECTIONS") == value
+
+
+def test_a_part_can_be_null(experiment: Experiment) -> None:
+    """And then it names no input, and an override can fill it."""
+    path = experiment(CHOSEN + "dataset: {hf_dataset: null, offline_packing_specs: null}", framework="megatron_bridge")
+    found = load_experiment(path, environ={})
+    assert found.args["dataset"] == {"hf_dataset": None, "offline_packing_specs": None}
+    assert with_inputs(found, (), offline=True, environ={})[1:] == ((), ())
+    filled = load_experiment(path, ["dataset.offline_packing_specs.packed_sequence_size=8"], environ={})
+    assert filled.args["dataset"]["offline_packing_specs"] == {"packed_sequence_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("word", "message", "hint"),
+    [
+        ("train_iters=3", "unknown to megatron_bridge 0.6.2", "megatron_bridge calls it train.train_iters"),
+        ("peft=lora", "must be null", "flavor: ..._peft_config for LoRA"),
+        ("flavor=llama3_8b_finetune_config", "not a choice", "llama3_8b_sft_config, or llama3_8b_peft_config for LoRA"),
+        ("flavor=qwen3_8b_sft_confg", "not a choice", "did you mean 'qwen3_8b_sft_config'?"),
+        ("flavor=mamba2_370m_finetune_config", "not a choice", "no recipes of plain Mamba models"),
+        ("model.params_dtype=bf16", "not a choice", "float32, bfloat16"),
+        ("enable_primus_turbo=true", "unknown", "Primus-Turbo's kernels are not in this backend's image"),
+    ],
+)
+def test_upstreams_names_are_answered_with_bridges(experiment: Experiment, word: str, message: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(experiment(CHOSEN, framework="megatron_bridge"), [word], environ={})
+    problem = caught.value.problems[0]
+    assert message in problem.message
+    assert hint in problem.hint
+
+
+def test_every_flavor_that_a_hint_names_exists() -> None:
+    table = schema("megatron_bridge")
+    flavors = set(table.arguments["flavor"].choices)
+    hints = [hint for name, hint in table.renamed.items() if name.endswith("_finetune_config") and "write" in hint]
+    assert len(hints) > 20
+    for hint in hints:
+        assert {word.strip(",") for word in hint.split() if word.strip(",").endswith("_config")} <= flavors
+
+
+class Color(Enum):
+    red = 1
+    blue = 2
+
+
+class Number:
+    """Stands for a type that no file can hold, such as torch's."""
+
+    def __init__(self, text: str) -> None:
+        if not text.isdigit():
+            raise ValueError(f"no number: {text}")
+        self.value = int(text)
+
+
+@dataclass
+class Part:
+    size: int = 1
+    color: Color = Color.red
+
+
+@dataclass
+class Other:
+    weight: int = 1
+
+
+@dataclass
+class Config:
+    name: str = ""
+    number: Number | None = None
+    function: Callable[[int], int] | None = None
+    pair: tuple[int, int] = (1, 2)
+    options: dict[str, Any] | None = None
+    part: Part = field(default_factory=Part)
+    maybe: Part | None = None
+    either: Part | Other | None = None
+    named: Part | str | None = "large"
+
+
+READERS: dict[object, Callable[[str], Any]] = {
+    Number: Number,
+    Callable: lambda text: {"abs": abs}[text],
+    Part: lambda text: Part(size={"large": 9}[text]),
+}
+
+
+def applied(values: dict[str, Any]) -> Config:
+    config = Config()
+    overrides.apply(config, values, READERS)
+    return config
+
+
+def test_values_get_the_types_that_fields_have() -> None:
+    config = applied({"name": "x", "number": "7", "function": "abs", "pair": [3, 4], "options": {"a": {"b": 1}}})
+    assert (config.name, config.function, config.pair, config.options) == ("x", abs, (3, 4), {"a": {"b": 1}})
+    assert config.number is not None
+    assert config.number.value == 7
+    assert applied({"number": None}).number is None
+
+
+def test_parts_are_filled_and_made() -> None:
+    assert applied({"part": {"color": "blue"}}).part == Part(color=Color.blue)
+    assert applied({"maybe": {"size": 2}}).maybe == Part(size=2)
+    assert applied({"maybe": {}}).maybe == Part()
+    assert applied({"either": {"weight": 3}}).either == Other(weight=3)
+    assert applied({"named": {"color": "blue"}}).named == Part(size=9, color=Color.blue)
+    assert applied({"named": "small"}).named == "small"
+    assert applied({"part": {}}).part == Part()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"nome": 1}, "nome: Config has no such argument; did you mean name"),
+        ({"part": {"sice": 1}}, r"part\.sice: Part has no such argument; did you mean size"),
+        ({"number": "x"}, "number: no number: x"),
+        ({"part": {"color": "green"}}, r"part\.color: 'green' is none of red, blue"),
+        ({"either": {"nothing": 3}}, "either: this recipe has none, and it could be Part or Other"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_with_its_name(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        applied(values)
