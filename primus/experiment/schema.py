@@ -58,6 +58,7 @@ class Schema:
     arguments: Mapping[str, Argument]
     sections: frozenset[str]  # what nested arguments are in: "a" and "a.b" of a.b.c
     computed: frozenset[str]  # names the backend derives itself and refuses to be given
+    unfold: frozenset[str]  # sections whose keys, dotted ones too, are the arguments beside them
     renamed: Mapping[str, str]  # names of upstream Primus that are not the backend's -> what to write instead
 
 
@@ -74,6 +75,7 @@ def schema(framework: str) -> Schema:
     table = json.loads((folder / "arguments.json").read_text(encoding="utf-8"))
     renamed = folder / "renamed.json"
     names = [row["name"] for row in table["arguments"]]
+    unfold = frozenset(table.get("unfold", ()))
     return Schema(
         framework=framework,
         version=table["version"],
@@ -83,8 +85,9 @@ def schema(framework: str) -> Schema:
             )
             for row in table["arguments"]
         },
-        sections=frozenset(name[:dot] for name in names for dot in range(len(name)) if name[dot] == "."),
+        sections=unfold | {name[:dot] for name in names for dot in range(len(name)) if name[dot] == "."},
         computed=frozenset(table.get("computed", ())),
+        unfold=unfold,
         renamed=json.loads(renamed.read_text(encoding="utf-8")) if renamed.is_file() else {},
     )
 
