@@ -17,6 +17,16 @@ variable "BASE_IMAGE" {
 variable "BASE_IMAGE_JAX" { default = "" }
 variable "APT_SNAPSHOT"   { default = "20261003T000000Z" }
 
+# What SpecForge stands on for ROCm, by digest: SGLang 0.5.14 with ROCm 7.0, as upstream Primus has it.  It has kernels
+# for one kind of GPU: for MI300X name the tag v0.5.14-rocm700-mi30x by its digest, and gfx942.
+variable "SGLANG_IMAGE" {
+  default = "docker.io/lmsysorg/sglang:v0.5.14-rocm700-mi35x@sha256:f1d38fd8076e69fdd103858149f9953a936cf9b322b2aa2cc97b08474d9a3623"
+}
+variable "SGLANG_GFX" { default = "gfx950" }
+
+# SpecForge's capture script, which is in no wheel: the closest commit that we know to the 0.2.0 on PyPI, two days older.
+variable "SPECFORGE_COMMIT" { default = "a6b6b0230009d15ec2a97a57384e6f53f0f96946" }
+
 # What a build behind a mirror, a proxy or an air gap needs; nothing of it stays in an image.
 variable "BUILD_PIP_CONF"  { default = "" }  # a pip.conf
 variable "BUILD_APT_CONF"  { default = "" }  # an apt.conf
@@ -31,7 +41,10 @@ variable "GFX" {
 
 # The backends, with the base each stands on.
 variable "FRAMEWORKS" {
-  default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch" }
+  default = {
+    torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch"
+    specforge = { rocm = "base-sglang", cpu = "base-torch" }[ACCELERATOR]
+  }
 }
 
 function "tags" {
@@ -41,18 +54,23 @@ function "tags" {
 
 function "os_image" {
   params = [base]
-  result = base == "base-jax" && BASE_IMAGE_JAX != "" ? BASE_IMAGE_JAX : BASE_IMAGE
+  result = base == "base-sglang" ? SGLANG_IMAGE : base == "base-jax" && BASE_IMAGE_JAX != "" ? BASE_IMAGE_JAX : BASE_IMAGE
+}
+
+function "gfx" {
+  params = [base]
+  result = base == "base-sglang" ? SGLANG_GFX : GFX
 }
 
 function "labels" {
-  params = [name]
+  params = [name, base]
   result = {
     "org.opencontainers.image.title"    = "primus-${name}"
     "org.opencontainers.image.version"  = VERSION
     "org.opencontainers.image.source"   = SOURCE == "" ? null : SOURCE
     "org.opencontainers.image.revision" = REVISION == "" ? null : REVISION
     "io.primus.accelerator"             = ACCELERATOR
-    "io.primus.gfx"                     = GFX
+    "io.primus.gfx"                     = gfx(base)
   }
 }
 
@@ -80,7 +98,7 @@ target "shared" {
   contexts   = { for dir in compact([BUILD_WHEELS]) : "wheels" => dir }
   args       = { ACCELERATOR = ACCELERATOR, APT_SNAPSHOT = APT_SNAPSHOT, BASE_IMAGE = os_image(base) }
   tags       = tags(base)
-  labels     = labels(base)
+  labels     = labels(base, base)
 }
 
 # The primus package alone; every backend copies it in last.
@@ -97,15 +115,21 @@ target "backend" {
   dockerfile = "images/${framework}/Dockerfile"
   contexts = merge(
     { launcher = "target:launcher" },
-    { (FRAMEWORKS[framework]) = "target:${FRAMEWORKS[framework]}" },
+    { for base in [FRAMEWORKS[framework]] : base => "target:${base}" if base != "base-sglang" },
+    { for base in [FRAMEWORKS[framework]] : base => "docker-image://${SGLANG_IMAGE}" if base == "base-sglang" },
+    { for name in ["specforge"] : "specforge-source" => "https://github.com/sgl-project/SpecForge.git#${SPECFORGE_COMMIT}"
+      if FRAMEWORKS[framework] == "base-sglang" },
     { for dir in compact([BUILD_WHEELS]) : "wheels" => dir },
   )
-  args = {
-    ACCELERATOR = ACCELERATOR
-    BASE_IMAGE  = os_image(FRAMEWORKS[framework])
-    GFX         = GFX
-    VERSION     = VERSION
-  }
+  args = merge(
+    {
+      ACCELERATOR = ACCELERATOR
+      BASE_IMAGE  = os_image(FRAMEWORKS[framework])
+      GFX         = gfx(FRAMEWORKS[framework])
+      VERSION     = VERSION
+    },
+    { for base in [FRAMEWORKS[framework]] : "SPECFORGE_SOURCE" => "specforge=${SPECFORGE_COMMIT}" if base == "base-sglang" },
+  )
   tags   = tags(framework)
-  labels = merge(labels(framework), { "io.primus.framework" = framework })
+  labels = merge(labels(framework, FRAMEWORKS[framework]), { "io.primus.framework" = framework })
 }
