@@ -63,7 +63,9 @@ def locks() -> Iterator[Lock]:
         cpu, rocm = source.with_suffix(".cpu.txt"), source.with_suffix(".rocm.txt")
         everywhere = universal(lowest_python(source))
         yield Lock(output=cpu, source=source, platform=everywhere)
-        yield Lock(output=rocm, source=source, platform=everywhere if source.parent.name in ON_A_VENDORS_IMAGE else ROCM)
+        yield Lock(
+            output=rocm, source=source, platform=everywhere if source.parent.name in ON_A_VENDORS_IMAGE else ROCM
+        )
     for source in sorted(ROOT.glob("images/*/no-deps.in")):
         platform = universal(lowest_python(source))
         yield Lock(output=source.with_suffix(".txt"), source=source, platform=platform, alone=True)

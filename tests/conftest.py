@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PREREQUISITES = ("docker", "podman", "torchtitan", "maxtext", "megatron")
+PREREQUISITES = ("docker", "podman", "torchtitan", "maxtext", "megatron", "specforge")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -81,6 +81,12 @@ def maxtext_python(request: pytest.FixtureRequest) -> Path:
 def megatron_python(request: pytest.FixtureRequest) -> Path:
     """A Python with Megatron, PyTorch for CPU and this package."""
     return _python(request, "megatron")
+
+
+@pytest.fixture(scope="session")
+def specforge_python(request: pytest.FixtureRequest) -> Path:
+    """A Python with SpecForge, PyTorch for CPU and this package."""
+    return _python(request, "specforge")
 
 
 @pytest.fixture(autouse=True)

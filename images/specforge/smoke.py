@@ -30,5 +30,5 @@ checks.torch_is_for(accelerator)
 import specforge.cli  # noqa: E402
 import specforge.data.preprocessing  # noqa: E402
 import specforge.export.to_hf  # noqa: E402
-import specforge.export.to_sglang  # noqa: E402
+import specforge.export.to_sglang  # noqa: E402, F401
 from specforge.application import resolve_offline_capture  # noqa: E402, F401

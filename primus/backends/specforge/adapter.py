@@ -152,7 +152,7 @@ def _train(experiment: Experiment, node: Node, run_dir: Path) -> dict[str, Any]:
         if _strategy(experiment) in _VOCABULARY:
             model.setdefault("vocab_mapping_path", _mapping(experiment, run_dir))
     data["cache_dir"] = str(run_dir / data.get("cache_dir", "cache"))
-    trainer = {"nnodes": node.nodes, "nproc_per_node": node.gpus}
+    trainer: dict[str, Any] = {"nnodes": node.nodes, "nproc_per_node": node.gpus}
     if node.nodes > 1:
         trainer |= {"node_rank": node.rank, "master_addr": node.master_addr, "master_port": node.master_port}
     run["deployment"] = {**run.get("deployment", {}), "trainer": trainer}

@@ -56,7 +56,9 @@ def capture(options: dict[str, Any]) -> None:
         ),
         target_config=config,
     )
-    key = hashlib.sha256(json.dumps([data, Path(data).stat().st_mtime, length, template, target, preformatted]).encode())
+    key = hashlib.sha256(
+        json.dumps([data, Path(data).stat().st_mtime, length, template, target, preformatted]).encode()
+    )
     with rank_0_priority():
         dialogs = Dataset.from_generator(
             safe_conversations_generator, gen_kwargs={"file_path": data}, cache_dir=str(cache / "conversations")
