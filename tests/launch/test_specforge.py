@@ -12,7 +12,7 @@ import pytest
 
 from tests.launch.support import EXAMPLES, Run, primus
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1500)
 
 DFLASH = EXAMPLES["specforge"]
 EAGLE3 = DFLASH.with_name("llama_tiny-eagle3.yaml")
@@ -24,7 +24,7 @@ def launch(*words: str, example: Path = DFLASH, python: Path | None = None) -> R
     """A run in the image, unless `python` is the one of a host that has SpecForge."""
     place = {"python": python} if python else {}
     how = "--launcher=direct" if python else "--engine-arg=--network=none"
-    return primus("run", f"--config={example}", how, *words, timeout=400, **place)  # type: ignore[arg-type]
+    return primus("run", f"--config={example}", how, *words, timeout=600, **place)  # type: ignore[arg-type]
 
 
 def done(run: Run) -> dict[int, float]:
@@ -81,6 +81,10 @@ def test_eagle3_learns_too(specforge_python: Path, run_dir: Path) -> None:
     assert losses[WHOLE] < losses[1] - 1.5
     assert (run_dir / "hidden_states_raw/vocab_mapping/vocab_mapping.pt").is_file()
     assert exported(run_dir)[0] == "LlamaForCausalLMEagle3"
+    shutil.rmtree(run_dir / "export")
+    again = ("specforge_mode=export", "specforge_export.to=sglang")
+    done(launch(f"--run-dir={run_dir}", *again, example=EAGLE3, python=specforge_python))
+    assert exported(run_dir)[0] == "LlamaForCausalLMEagle3"
 
 
 LOSS = """
@@ -134,11 +138,19 @@ def test_a_specforge_config_of_ones_own(
     """What the experiment says beats the file; both name the same run here."""
     run_dir.mkdir()
     experiment = run_dir.parent / "mine.yaml"
-    experiment.write_text(
-        "{work_group: a, user_name: b, exp_name: llama_tiny-dflash, workspace: w, accelerator: cpu, modules: "
-        "{pre_trainer: {framework: specforge, overrides: "
-        f"{{specforge_config: '{whole[0] / 'specforge-train.yaml'}', specforge_overrides: {{training.max_steps: 3}}}}}}}}}}"
-    )
+    overrides = {
+        "specforge_config": str(whole[0] / "specforge-train.yaml"),
+        "specforge_overrides": {"training.max_steps": 3},
+    }
+    head = {
+        "work_group": "a",
+        "user_name": "b",
+        "exp_name": "llama_tiny-dflash",
+        "workspace": "w",
+        "accelerator": "cpu",
+    }
+    trainer = {"framework": "specforge", "overrides": overrides}
+    experiment.write_text(json.dumps({**head, "modules": {"pre_trainer": trainer}}))
     losses = done(launch(f"--run-dir={run_dir}", example=experiment, python=specforge_python))
     assert list(losses) == [1, 2, 3]
     assert losses[1] == whole[1][1]
@@ -166,5 +178,5 @@ def test_specforge_in_its_image(image: Callable[[str], str], run_dir: Path, proc
     assert losses[WHOLE] < losses[1] - 0.5
     assert exported(run_dir) == ("DFlashDraftModel", 14)
     shutil.rmtree(run_dir / "export")
-    done(launch(*words, "specforge_mode=export", "specforge_export.to=sglang"))
-    assert exported(run_dir)[0] == "DFlashDraftModel"
+    done(launch(*words, "specforge_mode=export"))
+    assert exported(run_dir) == ("DFlashDraftModel", 14)

@@ -166,6 +166,10 @@ def test_a_config_of_the_users_is_read_where_it_runs(experiment: Experiment) -> 
         ("specforge_mode: capture", "specforge_capture.data_path: is missing"),
         ("specforge_mode: capture", "specforge_draft: is missing"),
         ("specforge_mode: export", "specforge_draft: is missing"),
+        (
+            "specforge_mode: export\ntraining: {strategy: dflash}\nspecforge_export: {to: sglang}",
+            "specforge_export.to: sglang is for eagle3, and this is dflash",
+        ),
     ],
 )
 def test_what_cannot_be_launched_is_said_before(

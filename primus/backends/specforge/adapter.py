@@ -99,6 +99,10 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
         ]
     if "export" in done:
         options = _section(experiment, "specforge_export")
+        strategy = _strategy(experiment)
+        if options.get("to") == "sglang" and strategy != "eagle3":
+            hint = "write specforge_export.to: hf, which SGLang serves too"
+            yield _problem(experiment, "specforge_export.to", f"sglang is for eagle3, and this is {strategy}", hint)
         missing += [
             ("specforge_draft", draft or options.get("draft_config"), "write the draft's config.json there"),
         ]

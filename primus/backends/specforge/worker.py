@@ -105,7 +105,11 @@ def export(options: dict[str, Any]) -> int:
     """Write the draft of a checkpoint as a model directory."""
     import specforge.cli as cli
 
-    code = int(cli.main(["export", *(f"--{name.replace('_', '-')}={value}" for name, value in options.items())]))
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    try:
+        code = int(cli.main(["export", *flags]))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"error: specforge_export: {error}") from error
     print(f"exported: {options['output_dir']}")
     return code
 
