@@ -17,13 +17,17 @@ from primus.experiment.yaml import Map, Node, Scalar, Seq, plain_value, scalar_v
 
 # One idea under each backend's own name, so that a key of another backend is answered with ours.
 _SAME_IDEA: tuple[Mapping[str, str], ...] = (
-    {"megatron": "train_iters", "torchtitan": "training.steps", "maxtext": "steps", "maxdiffusion": "max_train_steps"},
+    {"megatron": "train_iters", "torchtitan": "training.steps", "maxtext": "steps", "maxdiffusion": "max_train_steps",
+     "specforge": "training.max_steps"},
     {"megatron": "micro_batch_size", "torchtitan": "training.local_batch_size", "maxtext": "per_device_batch_size",
-     "maxdiffusion": "per_device_batch_size"},
+     "maxdiffusion": "per_device_batch_size", "specforge": "training.batch_size"},
     {"megatron": "global_batch_size", "torchtitan": "training.global_batch_size"},
-    {"megatron": "seq_length", "torchtitan": "training.seq_len", "maxtext": "max_target_length"},
-    {"megatron": "lr", "torchtitan": "optimizer.lr", "maxtext": "learning_rate", "maxdiffusion": "learning_rate"},
-    {"megatron": "lr_warmup_iters", "torchtitan": "lr_scheduler.warmup_steps", "maxtext": "warmup_steps_fraction"},
+    {"megatron": "seq_length", "torchtitan": "training.seq_len", "maxtext": "max_target_length",
+     "specforge": "data.max_length"},
+    {"megatron": "lr", "torchtitan": "optimizer.lr", "maxtext": "learning_rate", "maxdiffusion": "learning_rate",
+     "specforge": "training.learning_rate"},
+    {"megatron": "lr_warmup_iters", "torchtitan": "lr_scheduler.warmup_steps", "maxtext": "warmup_steps_fraction",
+     "specforge": "training.warmup_ratio"},
     {"megatron": "tensor_model_parallel_size", "torchtitan": "parallelism.tensor_parallel_degree",
      "maxtext": "ici_tensor_parallelism"},
     {"megatron": "pipeline_model_parallel_size", "torchtitan": "parallelism.pipeline_parallel_degree",
@@ -32,10 +36,11 @@ _SAME_IDEA: tuple[Mapping[str, str], ...] = (
      "maxtext": "ici_expert_parallelism"},
     {"megatron": "context_parallel_size", "torchtitan": "parallelism.context_parallel_degree",
      "maxtext": "ici_context_parallelism"},
-    {"megatron": "save_interval", "torchtitan": "checkpoint.interval", "maxtext": "checkpoint_period"},
+    {"megatron": "save_interval", "torchtitan": "checkpoint.interval", "maxtext": "checkpoint_period",
+     "specforge": "training.save_interval"},
     {"megatron": "mock_data", "torchtitan": "training.dataset", "maxtext": "dataset_type",
      "maxdiffusion": "dataset_type"},
-    {"megatron": "seed", "torchtitan": "debug.seed", "maxtext": "data_shuffle_seed"},
+    {"megatron": "seed", "torchtitan": "debug.seed", "maxtext": "data_shuffle_seed", "specforge": "training.seed"},
 )  # fmt: skip
 
 

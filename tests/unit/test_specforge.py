@@ -70,9 +70,10 @@ def test_a_word_beats_a_dotted_key_of_the_file(experiment: Experiment) -> None:
         ("specforge_overrides: 5", "specforge_overrides: is a section of keys, not a value"),
         ("specforge_capture: {data_pth: x}", "did you mean 'specforge_capture.data_path'?"),
         ("specforge_mode: trian", "did you mean 'train'?"),
+        ("training: {strategy: dflsh}", "did you mean 'dflash'?"),
         ("specforge_root: /x", "SpecForge is in the image"),
         ("tracking: {wandb_key: x}", "wandb reads WANDB_API_KEY from the environment"),
-        ("train_iters: 5", "train_iters is an argument of megatron, not of specforge"),
+        ("train_iters: 5", "specforge calls it training.max_steps"),
     ],
 )
 def test_a_slip_is_answered(experiment: Experiment, overrides: str, expected: str) -> None:
@@ -205,6 +206,15 @@ def test_several_nodes_meet_as_the_launcher_says(experiment: Experiment) -> None
         **{"nnodes": 2, "nproc_per_node": 4, "node_rank": 1},
         **{"master_addr": "first", "master_port": 1234},
     }
+
+
+def test_one_node_exports(experiment: Experiment) -> None:
+    found = loaded(experiment, f"specforge_mode: [train, export]\n{TRAIN}\n{DRAFT}")
+    first, second = (adapter.command(found, Node(rank=rank, nodes=2), RUN) for rank in (0, 1))
+    assert ("export" in first.argv, "export" in second.argv) == (True, False)
+    alone = loaded(experiment, f"specforge_mode: export\n{DRAFT}")
+    with pytest.raises(ConfigError, match="an export is the work of one process"):
+        adapter.command(alone, Node(nodes=2), RUN)
 
 
 def test_modules_are_what_the_steps_import(experiment: Experiment) -> None:

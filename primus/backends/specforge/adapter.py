@@ -117,7 +117,12 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
     if draft := experiment.args.get("specforge_draft"):
         files[run_dir / "draft.json"] = json.dumps(draft, indent=2) + "\n"
     argvs = []
-    for step in steps(experiment):
+    done = steps(experiment)
+    if done == ("export",) and node.nodes > 1:
+        raise ConfigError("an export is the work of one process", hint="leave --nodes and NNODES out")
+    for step in done:
+        if step == "export" and node.rank > 0:
+            continue  # the first node's
         file = run_dir / f"specforge-{step}.yaml"
         words: tuple[str, ...] = (experiment.accelerator, step, str(file))
         if step == "export":
