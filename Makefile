@@ -7,6 +7,7 @@ REQUIRE ?=
 TORCH_LOCKS = base/requirements-launcher.txt base/requirements-torch.txt images/torchtitan/requirements.cpu.txt
 MEGATRON_LOCKS = base/requirements-launcher.txt base/requirements-torch.txt images/megatron/requirements.cpu.txt
 BRIDGE_LOCK = images/megatron_bridge/requirements.cpu.txt
+SPECFORGE_LOCKS = base/requirements-launcher.txt base/requirements-torch.txt images/specforge/requirements.cpu.txt
 # Few retries: a site that cannot reach PyTorch's own index has its wheels elsewhere.
 TORCH_INSTALL = --retries 1 --no-deps -r base/requirements-torch.cpu.txt
 PIP_INSTALL = -m pip install -qq --disable-pip-version-check
@@ -30,7 +31,7 @@ bench: .venv/ready
 	.venv/bin/python benchmarks/startup.py
 
 clean:
-	rm -rf .venv .venv-torchtitan .venv-maxtext .venv-megatron .venv-megatron_bridge output
+	rm -rf .venv .venv-* output
 
 # The launcher and the tools that check it.
 .venv/ready: tests/requirements.txt pyproject.toml
@@ -65,6 +66,15 @@ clean:
 	.venv-megatron_bridge/bin/python $(PIP_INSTALL) --require-hashes --no-build-isolation -r $(BRIDGE_LOCK)
 	.venv-megatron_bridge/bin/python $(PIP_INSTALL) --require-hashes --no-deps --ignore-requires-python -r images/megatron/no-deps.txt -r images/megatron_bridge/no-deps.txt
 	.venv-megatron_bridge/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# SpecForge wants Python 3.11 or newer.
+.venv-specforge/ready: base/requirements-torch.cpu.txt images/specforge/no-deps.txt $(SPECFORGE_LOCKS)
+	$(PYTHON) -m venv .venv-specforge
+	.venv-specforge/bin/python $(PIP_INSTALL) $(TORCH_INSTALL)
+	.venv-specforge/bin/python $(PIP_INSTALL) --require-hashes $(SPECFORGE_LOCKS:%=-r %)
+	.venv-specforge/bin/python $(PIP_INSTALL) --require-hashes --no-deps -r images/specforge/no-deps.txt
+	.venv-specforge/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 # MaxText wants Python 3.12 or newer: make .venv-maxtext/ready PYTHON=python3.12

@@ -17,6 +17,13 @@ variable "BASE_IMAGE" {
 variable "BASE_IMAGE_JAX" { default = "" }
 variable "APT_SNAPSHOT"   { default = "20261003T000000Z" }
 
+# What SpecForge stands on for ROCm, by digest: SGLang 0.5.14 with ROCm 7.0, as upstream Primus has it.  It has kernels
+# for one kind of GPU: for MI300X name the tag v0.5.14-rocm700-mi30x by its digest, and gfx942.
+variable "SGLANG_IMAGE" {
+  default = "docker.io/lmsysorg/sglang:v0.5.14-rocm700-mi35x@sha256:f1d38fd8076e69fdd103858149f9953a936cf9b322b2aa2cc97b08474d9a3623"
+}
+variable "SGLANG_GFX" { default = "gfx950" }
+
 # What a build behind a mirror, a proxy or an air gap needs; nothing of it stays in an image.
 variable "BUILD_PIP_CONF"  { default = "" }  # a pip.conf
 variable "BUILD_APT_CONF"  { default = "" }  # an apt.conf
@@ -31,14 +38,30 @@ variable "GFX" {
 
 # The backends, with the base each stands on.
 variable "FRAMEWORKS" {
-  default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch", megatron_bridge = "megatron-build" }
+  default = {
+    torchtitan      = "base-torch"
+    megatron        = "base-torch"
+    megatron_bridge = "megatron-build"
+    maxtext         = "base-jax"
+    specforge       = { rocm = "base-sglang", cpu = "base-torch" }[ACCELERATOR]
+  }
 }
 
 # Sources that are on no package index, each as the named context <backend>-source: the repository, the commit, and the
 # hash of its files (`git rev-parse COMMIT^{tree}`), which is checked wherever they come from.  A mirror or a local git
 # directory instead of the URL: --set='*.contexts.maxdiffusion-source=DIR'.
 variable "SOURCES" {
-  default = {}
+  default = {
+    for name, source in {
+      # SpecForge's capture script, which is in no wheel: the closest commit that we know to the 0.2.0 on PyPI, two days
+      # older.  Nothing runs it on a CPU.
+      specforge = {
+        repository = "https://github.com/sgl-project/SpecForge.git"
+        commit     = "a6b6b0230009d15ec2a97a57384e6f53f0f96946"
+        tree       = "19611d536b6f08c5fa2276f6744a0778c430f714"
+      }
+    } : name => source if !(name == "specforge" && ACCELERATOR == "cpu")
+  }
 }
 
 # What ROCm's images compile and no package index serves: repositories at full commits, with the submodules they name.
@@ -81,18 +104,23 @@ function "tags" {
 
 function "os_image" {
   params = [base]
-  result = base == "base-jax" && BASE_IMAGE_JAX != "" ? BASE_IMAGE_JAX : BASE_IMAGE
+  result = base == "base-sglang" ? SGLANG_IMAGE : base == "base-jax" && BASE_IMAGE_JAX != "" ? BASE_IMAGE_JAX : BASE_IMAGE
+}
+
+function "gfx" {
+  params = [base]
+  result = base == "base-sglang" ? SGLANG_GFX : GFX
 }
 
 function "labels" {
-  params = [name]
+  params = [name, base]
   result = {
     "org.opencontainers.image.title"    = "primus-${name}"
     "org.opencontainers.image.version"  = VERSION
     "org.opencontainers.image.source"   = SOURCE == "" ? null : SOURCE
     "org.opencontainers.image.revision" = REVISION == "" ? null : REVISION
     "io.primus.accelerator"             = ACCELERATOR
-    "io.primus.gfx"                     = GFX
+    "io.primus.gfx"                     = gfx(base)
   }
 }
 
@@ -138,7 +166,7 @@ target "shared" {
   contexts   = { for dir in compact([BUILD_WHEELS]) : "wheels" => dir }
   args       = { ACCELERATOR = ACCELERATOR, APT_SNAPSHOT = APT_SNAPSHOT, BASE_IMAGE = os_image(base) }
   tags       = tags(base)
-  labels     = labels(base)
+  labels     = labels(base, base)
 }
 
 # The primus package alone; every backend copies it in last.
@@ -168,7 +196,7 @@ target "backend" {
   dockerfile = "images/${framework}/Dockerfile"
   contexts = merge(
     { launcher = "target:launcher" },
-    { (FRAMEWORKS[framework]) = "target:${FRAMEWORKS[framework]}" },
+    { (FRAMEWORKS[framework]) = FRAMEWORKS[framework] == "base-sglang" ? "docker-image://${SGLANG_IMAGE}" : "target:${FRAMEWORKS[framework]}" },
     kernel_contexts(framework),
     { for dir in compact([BUILD_WHEELS]) : "wheels" => dir },
     source_contexts(framework),
@@ -178,12 +206,12 @@ target "backend" {
     ACCELERATOR  = ACCELERATOR
     APT_SNAPSHOT = APT_SNAPSHOT
     BASE_IMAGE   = os_image(FRAMEWORKS[framework])
-    GFX          = GFX
+    GFX          = gfx(FRAMEWORKS[framework])
     KERNELS      = join(" ", [for name, source in kernels(below(framework)) : "--source=${name}=${source.commit}"])
     VERSION      = VERSION
   })
   tags   = tags(framework)
-  labels = merge(labels(framework), { "io.primus.framework" = framework })
+  labels = merge(labels(framework, FRAMEWORKS[framework]), { "io.primus.framework" = framework })
 }
 
 target "validate" {

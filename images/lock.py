@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 EXCLUDES = "torch\ntriton\npython-on-whales\n"
 # The ROCm images are always Ubuntu 24.04; the CPU locks also serve test images and virtual environments.
 ROCM = ("--python-version=3.12", "--python-platform=x86_64-manylinux_2_39")
+# ... but for those on a vendor's image, which has the Python it has.
+ON_A_VENDORS_IMAGE = ("specforge",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +61,11 @@ def locks() -> Iterator[Lock]:
     yield Lock(output=jax_rocm.with_suffix(".txt"), source=jax_rocm, platform=ROCM)
     for source in sorted(ROOT.glob("images/*/requirements.in")):
         cpu, rocm = source.with_suffix(".cpu.txt"), source.with_suffix(".rocm.txt")
-        yield Lock(output=cpu, source=source, platform=universal(lowest_python(source)))
-        yield Lock(output=rocm, source=source, platform=ROCM)
+        everywhere = universal(lowest_python(source))
+        yield Lock(output=cpu, source=source, platform=everywhere)
+        yield Lock(
+            output=rocm, source=source, platform=everywhere if source.parent.name in ON_A_VENDORS_IMAGE else ROCM
+        )
     for name, output in (("kernels.in", "kernels.rocm.txt"), ("tools.in", "tools.txt")):
         for source in sorted(ROOT.glob(f"images/*/{name}")):
             yield Lock(output=source.with_name(output), source=source, platform=ROCM)

@@ -40,7 +40,7 @@ def main() -> None:
         "gfx": options.gfx.split(",") if options.gfx else [],
         "python": platform.python_version(),
         "base_image": options.base_image,
-        "sources": dict(source.split("=", 1) for source in options.source),
+        "sources": dict(source.split("=", 1) for source in options.source if not source.endswith("=")),
         "patches": [{"tree": patch.parent.name, "name": patch.name, "sha256": sha256(patch)} for patch in patches],
         "lock_sha256": sha256(*options.lock),
         "packages": packages(),

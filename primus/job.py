@@ -76,7 +76,8 @@ def with_inputs(
     adapter = import_module(f"primus.backends.{experiment.framework}.adapter")
     args: dict[str, Any] = _copy(experiment.args)
     found: list[Mount] = []
-    missing: list[Problem] = []
+    # An adapter with more to say than which paths it reads has a function for it.
+    missing: list[Problem] = list(adapter.problems(experiment)) if hasattr(adapter, "problems") else []
     for dotted in adapter.inputs(experiment):
         *sections, key = dotted.split(".")
         place: Any = args

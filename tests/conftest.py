@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PREREQUISITES = ("docker", "podman", "torchtitan", "maxtext", "megatron", "megatron_bridge")
+PREREQUISITES = ("docker", "podman", "torchtitan", "maxtext", "megatron", "megatron_bridge", "specforge")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,6 +87,11 @@ def megatron_python(request: pytest.FixtureRequest) -> Path:
 def megatron_bridge_python(request: pytest.FixtureRequest) -> Path:
     """A Python with Megatron Bridge, PyTorch for CPU and this package."""
     return _python(request, "megatron_bridge")
+
+
+def specforge_python(request: pytest.FixtureRequest) -> Path:
+    """A Python with SpecForge, PyTorch for CPU and this package."""
+    return _python(request, "specforge")
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from primus.experiment.document import read_document
 from primus.experiment.overrides import parse_overrides
 from primus.experiment.presets import find_preset
 from primus.experiment.substitute import expand
-from primus.experiment.tree import EMPTY, Key, Shadowed, append, leaves, load, merge
+from primus.experiment.tree import EMPTY, Key, Shadowed, append, leaves, load, merge, unfold
 from primus.experiment.types import EXPERIMENT, MODEL_PRESET, MODULE_PRESET, STAGES, Experiment, Provenance
 from primus.experiment.yaml import Map, Node, untyped
 
@@ -61,14 +61,14 @@ def load_experiment(
             file, tree = find_preset(kind, said.framework, node, f"modules.{said.module}.{key}", directories)
             inner: Shadowed = {}
             preset = load(file, layer=layer, root=tree, environ=environ, shadowed=inner)
-            merged = merge(merged, preset, arg_shadowed)
+            merged = merge(merged, unfold(preset, table.unfold), arg_shadowed)
             append(arg_shadowed, inner)
-    merged = merge(merged, said.overrides, arg_shadowed)
+    merged = merge(merged, unfold(said.overrides, table.unfold), arg_shadowed)
     place = ("modules", said.module, "overrides")  # what the files this experiment extends said there
     append(arg_shadowed, {key[3:]: nodes for key, nodes in shadowed.items() if key[:3] == place})
     words = expand(parse_overrides(overrides), environ)
     assert isinstance(words, Map)
-    merged = merge(merged, words, arg_shadowed)
+    merged = merge(merged, unfold(words, table.unfold), arg_shadowed)
 
     result = schema.typed(merged, table, allow=frozenset(allow_unknown), flags=flags)
     problems += result.problems

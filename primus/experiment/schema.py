@@ -18,18 +18,19 @@ from primus.experiment.yaml import Map, Node, Scalar, Seq, plain_value, scalar_v
 # One idea under each backend's own name, so that a key of another backend is answered with ours.
 _SAME_IDEA: tuple[Mapping[str, str], ...] = (
     {"megatron": "train_iters", "megatron_bridge": "train.train_iters", "torchtitan": "training.steps",
-     "maxtext": "steps", "maxdiffusion": "max_train_steps"},
+     "maxtext": "steps", "maxdiffusion": "max_train_steps", "specforge": "training.max_steps"},
     {"megatron": "micro_batch_size", "megatron_bridge": "train.micro_batch_size",
      "torchtitan": "training.local_batch_size", "maxtext": "per_device_batch_size",
-     "maxdiffusion": "per_device_batch_size"},
+     "maxdiffusion": "per_device_batch_size", "specforge": "training.batch_size"},
     {"megatron": "global_batch_size", "megatron_bridge": "train.global_batch_size",
      "torchtitan": "training.global_batch_size"},
     {"megatron": "seq_length", "megatron_bridge": "model.seq_length", "torchtitan": "training.seq_len",
-     "maxtext": "max_target_length"},
+     "maxtext": "max_target_length", "specforge": "data.max_length"},
     {"megatron": "lr", "megatron_bridge": "optimizer.lr", "torchtitan": "optimizer.lr", "maxtext": "learning_rate",
-     "maxdiffusion": "learning_rate"},
+     "maxdiffusion": "learning_rate", "specforge": "training.learning_rate"},
     {"megatron": "lr_warmup_iters", "megatron_bridge": "scheduler.lr_warmup_iters",
-     "torchtitan": "lr_scheduler.warmup_steps", "maxtext": "warmup_steps_fraction"},
+     "torchtitan": "lr_scheduler.warmup_steps", "maxtext": "warmup_steps_fraction",
+     "specforge": "training.warmup_ratio"},
     {"megatron": "tensor_model_parallel_size", "megatron_bridge": "model.tensor_model_parallel_size",
      "torchtitan": "parallelism.tensor_parallel_degree", "maxtext": "ici_tensor_parallelism"},
     {"megatron": "pipeline_model_parallel_size", "megatron_bridge": "model.pipeline_model_parallel_size",
@@ -39,10 +40,11 @@ _SAME_IDEA: tuple[Mapping[str, str], ...] = (
     {"megatron": "context_parallel_size", "megatron_bridge": "model.context_parallel_size",
      "torchtitan": "parallelism.context_parallel_degree", "maxtext": "ici_context_parallelism"},
     {"megatron": "save_interval", "megatron_bridge": "checkpoint.save_interval",
-     "torchtitan": "checkpoint.interval", "maxtext": "checkpoint_period"},
+     "torchtitan": "checkpoint.interval", "maxtext": "checkpoint_period", "specforge": "training.save_interval"},
     {"megatron": "mock_data", "torchtitan": "training.dataset", "maxtext": "dataset_type",
      "maxdiffusion": "dataset_type"},
-    {"megatron": "seed", "megatron_bridge": "rng.seed", "torchtitan": "debug.seed", "maxtext": "data_shuffle_seed"},
+    {"megatron": "seed", "megatron_bridge": "rng.seed", "torchtitan": "debug.seed", "maxtext": "data_shuffle_seed",
+     "specforge": "training.seed"},
 )  # fmt: skip
 
 
@@ -66,6 +68,7 @@ class Schema:
     sections: frozenset[str]  # what nested arguments are in: "a" and "a.b" of a.b.c
     computed: frozenset[str]  # names the backend derives itself and refuses to be given
     renamed: Mapping[str, str]  # names (or NAME=VALUE) of upstream Primus, not the backend's -> what to write instead
+    unfold: frozenset[str]  # sections whose keys, dotted ones too, are the arguments beside them
 
 
 def frameworks() -> tuple[str, ...]:
@@ -81,6 +84,7 @@ def schema(framework: str) -> Schema:
     table = json.loads((folder / "arguments.json").read_text(encoding="utf-8"))
     renamed = folder / "renamed.json"
     names = [row["name"] for row in table["arguments"]]
+    unfold = frozenset(table.get("unfold", ()))
     return Schema(
         framework=framework,
         version=table["version"],
@@ -90,8 +94,9 @@ def schema(framework: str) -> Schema:
             )
             for row in table["arguments"]
         },
-        sections=frozenset(name[:dot] for name in names for dot in range(len(name)) if name[dot] == "."),
+        sections=unfold | {name[:dot] for name in names for dot in range(len(name)) if name[dot] == "."},
         computed=frozenset(table.get("computed", ())),
+        unfold=unfold,
         renamed=json.loads(renamed.read_text(encoding="utf-8")) if renamed.is_file() else {},
     )
 

@@ -102,6 +102,18 @@ def nest(dotted: str, value: Node, at: Origin) -> Map:
     return node
 
 
+def unfold(node: Map, sections: frozenset[str]) -> Map:
+    """What stands in the `sections`, dotted keys too, as if it stood beside them: {s: {a.b: 1}} is {a: {b: 1}}."""
+    items = {key: value for key, value in node.items.items() if key not in sections or not isinstance(value, Map)}
+    result = Map(items=items, keys=node.keys, at=node.at)
+    for name in sections:
+        section = node.items.get(name)
+        if isinstance(section, Map):
+            for key, value in section.items.items():
+                result = merge(result, nest(key, value, section.keys[key]), {})
+    return result
+
+
 def command_line(number: int) -> Origin:
     """The origin of the number-th override (from 1)."""
     return Origin(layer=COMMAND_LINE, file=COMMAND_LINE, line=number)

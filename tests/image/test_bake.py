@@ -16,6 +16,7 @@ BASES = {
     "maxtext": "base-jax",
     "megatron": "base-torch",
     "megatron_bridge": "megatron-build",
+    "specforge": "base-torch",
 }
 GFX = {"rocm": "gfx942,gfx950", "cpu": ""}
 ACCELERATORS = sorted(GFX)
@@ -40,6 +41,8 @@ def labels(name: str, accelerator: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
 def test_a_backend_is_its_base_and_its_own_folder(bake: Any, framework: str, accelerator: str) -> None:
+    if (framework, accelerator) == ("specforge", "rocm"):
+        return  # the next test
     variables = {"ACCELERATOR": accelerator, "BASE_IMAGE": "os@sha256:0", "APT_SNAPSHOT": "now"}
     plan = bake(framework, **variables)["target"]
     target = plan[framework]
@@ -64,6 +67,35 @@ def test_a_backend_is_its_base_and_its_own_folder(bake: Any, framework: str, acc
         "labels": {**labels(framework, accelerator), "io.primus.framework": framework},
         "tags": [f"primus-{framework}:{__version__}-{accelerator}"],
     }
+
+
+def test_specforge_on_rocm_is_the_vendors_image_and_a_script(bake: Any) -> None:
+    target = bake("specforge", SGLANG_IMAGE="sglang@sha256:0", SGLANG_GFX="gfx942", APT_SNAPSHOT="now")["target"]
+    contexts, args = target["specforge"]["contexts"], target["specforge"]["args"]
+    repository, _, commit = contexts["specforge-source"].partition("#")
+    assert repository == "https://github.com/sgl-project/SpecForge.git"
+    assert re.fullmatch("[0-9a-f]{40}", commit)
+    assert re.fullmatch("[0-9a-f]{40}", args["TREE"])
+    assert contexts == {
+        "base-sglang": "docker-image://sglang@sha256:0",
+        "base-source": "target:base-source",
+        "launcher": "target:launcher",
+        "specforge-source": contexts["specforge-source"],
+    }
+    assert args == {
+        "ACCELERATOR": "rocm",
+        "APT_SNAPSHOT": "now",
+        "BASE_IMAGE": "sglang@sha256:0",
+        "COMMIT": commit,
+        "GFX": "gfx942",
+        "KERNELS": "",
+        "TREE": args["TREE"],
+        "VERSION": __version__,
+    }
+    assert target["specforge"]["labels"]["io.primus.gfx"] == "gfx942"
+    pinned = bake("specforge")["target"]["specforge"]
+    assert re.fullmatch(r"docker\.io/lmsysorg/sglang:[\w.-]+mi35x@sha256:[0-9a-f]{64}", pinned["args"]["BASE_IMAGE"])
+    assert pinned["args"]["GFX"] == pinned["labels"]["io.primus.gfx"] == "gfx950"
 
 
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
@@ -103,17 +135,17 @@ def test_the_default_is_every_backend_on_rocm(bake: Any, root: Path) -> None:
 
 def test_the_os_image_is_pinned_by_digest_and_its_packages_by_date(bake: Any) -> None:
     for name, target in bake("base", "default")["target"].items():
-        if name not in ("launcher", "megatron-build"):  # neither brings an OS
+        if name not in ("launcher", "megatron-build", "specforge"):  # the first two bring no OS, the last its own
             assert re.fullmatch(r"docker\.io/library/ubuntu:24\.04@sha256:[0-9a-f]{64}", target["args"]["BASE_IMAGE"])
     assert re.fullmatch(r"\d{8}T\d{6}Z", bake("base")["target"]["base"]["args"]["APT_SNAPSHOT"])
 
 
 def test_jax_may_stand_on_another_os_image(bake: Any) -> None:
-    plan = bake(BASE_IMAGE="one", BASE_IMAGE_JAX="other")["target"]
+    plan = bake(ACCELERATOR="cpu", BASE_IMAGE="one", BASE_IMAGE_JAX="other")["target"]
     seen = {
         name: target["args"]["BASE_IMAGE"] for name, target in plan.items() if "BASE_IMAGE" in target.get("args", {})
     }
-    torch = dict.fromkeys(("base-torch", "torchtitan", "megatron", "megatron_bridge"), "one")
+    torch = dict.fromkeys(("base-torch", "torchtitan", "megatron", "megatron_bridge", "specforge"), "one")
     assert seen == {**torch, "maxtext": "other", "base-jax": "other"}
 
 

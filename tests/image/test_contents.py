@@ -19,6 +19,7 @@ CACHES = {
     "torchtitan": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
     "megatron": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
     "megatron_bridge": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
+    "specforge": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
     "maxtext": "import jax; jax.jit(lambda x: x + 1)(1); place = '/tmp/jax'",
 }
 

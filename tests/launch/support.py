@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = {
     "torchtitan": ROOT / "examples/torchtitan/configs/CPU/llama3_tiny-pretrain.yaml",
     "maxtext": ROOT / "examples/maxtext/configs/CPU/llama2_tiny-pretrain.yaml",
+    "specforge": ROOT / "examples/specforge/configs/CPU/llama_tiny-dflash.yaml",
     "megatron": ROOT / "examples/megatron/configs/CPU/llama2_tiny-pretrain.yaml",
     "megatron_bridge": ROOT / "examples/megatron_bridge/configs/CPU/vanilla_gpt_tiny-pretrain.yaml",
 }
@@ -48,6 +49,7 @@ SLURM = {
 _STEP = {
     "torchtitan": re.compile(r"step:\s*(\d+)\s+loss:\s*([\d.]+)"),
     "maxtext": re.compile(r"completed step: (\d+),.*? loss: ([\d.]+)"),
+    "specforge": re.compile(r"step (\d+): \{.*?'train/loss': ([\d.]+)"),
     "megatron": re.compile(r"iteration +(\d+)/ .*? lm loss: ([\d.E+-]+)"),
     "megatron_bridge": re.compile(r"iteration +(\d+)/ .*? lm loss: ([\d.E+-]+)"),
 }

@@ -16,7 +16,7 @@ import pytest
 from primus.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = tuple(sorted(ROOT.glob("examples/*/configs/*/*.yaml")))
+EXAMPLES = tuple(sorted(ROOT.glob("examples/*/configs/**/*.yaml")))
 
 
 _NUMBERS = itertools.count()

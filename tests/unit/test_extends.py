@@ -15,7 +15,7 @@ from primus.experiment.presets import package_presets
 from primus.experiment.tree import load
 from primus.experiment.yaml import untyped
 
-from .conftest import EXAMPLES, Experiment, Write
+from .conftest import EXAMPLES, ROOT, Experiment, Write
 
 
 def loaded(name: str = "top.yaml") -> Any:
@@ -215,7 +215,7 @@ def test_every_shipped_preset_can_be_used(experiment: Experiment) -> None:
 
 
 def test_every_shipped_example_loads(example: Path) -> None:
-    assert load_experiment(example, environ={}).framework == example.parent.parent.parent.name
+    assert load_experiment(example, environ={}).framework == example.relative_to(ROOT / "examples").parts[0]
 
 
 def test_examples_are_found() -> None:

@@ -23,14 +23,15 @@ NODES = {
     "MI300X": Node(gpus=8, gfx="gfx942"),
     "MI325X": Node(gpus=8, gfx="gfx942"),
     "MI355X": Node(gpus=8, gfx="gfx950"),
+    "configs": Node(gpus=8, gfx="gfx950"),  # SpecForge's are for whatever its image has kernels for
 }
 HOST = Host(uid=1000, gid=1000, own_groups=(), groups=(109, 993), infiniband=True, rootless=False)
 
 
 def golden(example: Path) -> Path:
     """examples/<framework>/configs/<SKU>/<name>.yaml -> golden/<framework>/<SKU>/<name>.txt"""
-    framework, _, sku, name = example.relative_to(ROOT / "examples").parts
-    return GOLDEN / framework / sku / f"{Path(name).stem}.txt"
+    framework, _, *sku, name = example.relative_to(ROOT / "examples").parts
+    return GOLDEN.joinpath(framework, *sku, f"{Path(name).stem}.txt")
 
 
 def text(example: Path) -> str:
