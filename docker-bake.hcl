@@ -34,6 +34,13 @@ variable "FRAMEWORKS" {
   default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch" }
 }
 
+# Sources that are on no package index, each as the named context <backend>-source: the repository, the commit, and the
+# hash of its files (`git rev-parse COMMIT^{tree}`), which is checked wherever they come from.  A mirror or a local git
+# directory instead of the URL: --set='*.contexts.maxdiffusion-source=DIR'.
+variable "SOURCES" {
+  default = {}
+}
+
 function "tags" {
   params = [name]
   result = ["${REGISTRY == "" ? "" : "${REGISTRY}/"}primus-${name}:${VERSION}-${ACCELERATOR}"]
@@ -56,8 +63,26 @@ function "labels" {
   }
 }
 
+# The contexts and arguments of a backend that has a source: none, or what its `source` stage wants.
+function "source_contexts" {
+  params = [framework]
+  result = {
+    for name, source in SOURCES : "${name}-source" => "${source.repository}#${source.commit}" if name == framework
+  }
+}
+
+function "source_args" {
+  params = [framework]
+  result = merge([for name, source in SOURCES : { COMMIT = source.commit, TREE = source.tree } if name == framework]...)
+}
+
 group "default" {
   targets = keys(FRAMEWORKS)
+}
+
+# Do the sources have the pinned commits, and do our patches fit them?  Builds no image.
+group "validate" {
+  targets = [for framework in keys(SOURCES) : "validate-${framework}"]
 }
 
 target "_common" {
@@ -70,10 +95,10 @@ target "_common" {
   )
 }
 
-# The shared base: `base` alone, and with either framework family on top.
+# The shared base: `base` alone, with either framework family on top, and what checks and patches sources.
 target "shared" {
   name       = base
-  matrix     = { base = ["base", "base-torch", "base-jax"] }
+  matrix     = { base = ["base", "base-torch", "base-jax", "base-source"] }
   inherits   = ["_common"]
   dockerfile = "base/Dockerfile"
   target     = base
@@ -99,13 +124,26 @@ target "backend" {
     { launcher = "target:launcher" },
     { (FRAMEWORKS[framework]) = "target:${FRAMEWORKS[framework]}" },
     { for dir in compact([BUILD_WHEELS]) : "wheels" => dir },
+    source_contexts(framework),
+    { for name in keys(SOURCES) : "base-source" => "target:base-source" if name == framework },
   )
-  args = {
+  args = merge(source_args(framework), {
     ACCELERATOR = ACCELERATOR
     BASE_IMAGE  = os_image(FRAMEWORKS[framework])
     GFX         = GFX
     VERSION     = VERSION
-  }
+  })
   tags   = tags(framework)
   labels = merge(labels(framework), { "io.primus.framework" = framework })
+}
+
+target "validate" {
+  name       = "validate-${framework}"
+  matrix     = { framework = keys(SOURCES) }
+  inherits   = ["_common"]
+  dockerfile = "images/${framework}/Dockerfile"
+  target     = "source"
+  contexts   = merge({ base-source = "target:base-source" }, source_contexts(framework))
+  args       = source_args(framework)
+  output     = ["type=cacheonly"]
 }

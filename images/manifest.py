@@ -26,11 +26,13 @@ def main() -> None:
     for name in ("framework", "version", "accelerator", "gfx", "base-image"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--source", action="append", default=[], metavar="NAME=COMMIT")
-    parser.add_argument("--patches", type=Path, help="the folder of patches that were applied")
+    parser.add_argument(
+        "--patches", type=Path, help="the folder of patches that were applied, one below it for each tree"
+    )
     parser.add_argument("--output", type=Path, default=Path("/etc/primus/image.json"))
     parser.add_argument("lock", nargs="+", type=Path, help="the lock files of this image, lowest layer first")
     options = parser.parse_args()
-    patches = sorted(options.patches.glob("*.patch")) if options.patches else []
+    patches = sorted(options.patches.glob("*/*.patch")) if options.patches else []
     manifest = {
         "framework": options.framework,
         "version": options.version,
@@ -39,7 +41,7 @@ def main() -> None:
         "python": platform.python_version(),
         "base_image": options.base_image,
         "sources": dict(source.split("=", 1) for source in options.source),
-        "patches": [{"name": patch.name, "sha256": sha256(patch)} for patch in patches],
+        "patches": [{"tree": patch.parent.name, "name": patch.name, "sha256": sha256(patch)} for patch in patches],
         "lock_sha256": sha256(*options.lock),
         "packages": packages(),
     }

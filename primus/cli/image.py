@@ -1,10 +1,11 @@
-"""primus image build | list | inspect"""
+"""primus image build | list | inspect | patches"""
 
 from __future__ import annotations
 
 import difflib
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,17 @@ from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment.schema import frameworks
 from primus.image.engine import Client
 from primus.image.names import build_command, reference
+from primus.image.patches import patches
 from primus.job import default_engine
 
 if TYPE_CHECKING:
     from python_on_whales import DockerClient
 
-_SHARED = ("base", "base-torch", "base-jax", "launcher")  # what the backends' images stand on
+FILE = click.option(
+    "--file", "file", type=click.Path(path_type=Path), default=Path("docker-bake.hcl"), show_default=True
+)
+FORMAT = click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+_SHARED = ("base", "base-torch", "base-jax", "base-source", "launcher")  # what the backends' images stand on
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,7 +41,7 @@ def image() -> None:
 @TARGET
 @REGISTRY
 @click.option("--version", "version", default=__version__, show_default=True, help="The tag's first part.")
-@click.option("--file", "file", type=click.Path(path_type=Path), default=Path("docker-bake.hcl"), show_default=True)
+@FILE
 @click.option("--print", "print_only", is_flag=True, help="Print the build's definition as JSON and build nothing.")
 def build(
     targets: tuple[str, ...], accelerator: str, registry: str, version: str, file: Path, print_only: bool
@@ -44,10 +50,7 @@ def build(
 
     The variables of docker-bake.hcl (BASE_IMAGE, BUILD_PIP_CONF, ...) are taken from the environment.
     """
-    if not file.is_file():
-        raise ConfigError(
-            f"{file}: no such file", hint="build from a checkout of Primus, or name its docker-bake.hcl with --file"
-        )
+    _checkout(file)
     for target in targets:
         if target not in (*_SHARED, *frameworks()):
             raise ConfigError(f"{target}: there is no such image", hint=_known(target))
@@ -76,7 +79,7 @@ def build(
 
 @image.command("list")
 @click.option("--accelerator", type=click.Choice(["rocm", "cpu"]), help="Only these.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@FORMAT
 @ENGINE
 def list_(accelerator: str | None, form: str, engine: str | None) -> None:
     """List the Primus images on this machine."""
@@ -87,11 +90,7 @@ def list_(accelerator: str | None, form: str, engine: str | None) -> None:
     if not rows:
         click.echo("no Primus image on this machine; build one with: docker buildx bake FRAMEWORK", err=True)
         return
-    columns = ("image", "framework", "accelerator", "version", "size_mb", "id")
-    table = [columns, *([str(row[column]) for column in columns] for row in rows)]
-    widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
-    for line in table:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    _table(("image", "framework", "accelerator", "version", "size_mb", "id"), rows)
 
 
 @image.command()
@@ -128,8 +127,44 @@ def inspect(framework_or_image: str, accelerator: str, registry: str, engine: st
     click.echo(json.dumps(document, indent=2))
 
 
-for _command in (build, list_, inspect):
+@image.command("patches")
+@click.argument("framework")
+@FORMAT
+@FILE
+def patches_(framework: str, form: str, file: Path) -> None:
+    """List the patches that the image of FRAMEWORK gets, from this checkout: what each changes, and where upstream is.
+
+    Whether they still fit their sources: docker buildx bake validate. What an image has: primus image inspect.
+    """
+    if framework not in frameworks():
+        raise ConfigError(f"{framework}: there is no such image", hint=_known(framework))
+    rows = [asdict(patch) for patch in patches(_checkout(file) / "images" / framework / "patches")]
+    if form == "json":
+        click.echo(json.dumps(rows, indent=2))
+    elif rows:
+        _table(("tree", "name", "subject", "upstream_status"), rows)
+    else:
+        click.echo(f"{framework} is not patched", err=True)
+
+
+for _command in (build, list_, inspect, patches_):
     with_settings(_command)
+
+
+def _checkout(file: Path) -> Path:
+    """The folder of docker-bake.hcl."""
+    if not file.is_file():
+        raise ConfigError(
+            f"{file}: no such file", hint="stand in a checkout of Primus, or name its docker-bake.hcl with --file"
+        )
+    return file.parent
+
+
+def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    lines = [columns, *([str(row[column]) for column in columns] for row in rows)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    for line in lines:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _known(name: str) -> str:

@@ -16,7 +16,7 @@ ACCELERATORS = sorted(GFX)
 # What buildx 0.13 knows; it and newer ones ignore a misspelt name without a word.
 ATTRIBUTES = {
     "target": {"name", "matrix", "inherits", "context", "contexts", "dockerfile", "target", "args", "tags", "labels"}
-    | {"secret", "network"},
+    | {"secret", "network", "output"},
     "group": {"targets"},
     "variable": {"default"},
     "function": {"params", "result"},

@@ -9,6 +9,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from primus.image.patches import patches
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILES = sorted([*ROOT.glob("base/*Dockerfile"), *ROOT.glob("images/*/Dockerfile")])
 LOCKS = sorted([*ROOT.glob("base/requirements*.txt"), *ROOT.glob("images/*/*.txt")])
@@ -110,3 +112,15 @@ def test_the_key_of_rocms_archive_is_amds() -> None:
 
     digest = sha256((ROOT / "base/rocm/rocm.asc").read_bytes()).hexdigest()
     assert digest == "2de99e2354646a90d9903e2a669fc4e36b02c1bbff7075c481e12d7edab2c88b"
+
+
+def test_patches_say_what_they_are_and_where_upstream_is(framework: str) -> None:
+    folder = ROOT / "images" / framework / "patches"
+    readme = (folder.parent / "README.md").read_text(encoding="utf-8")
+    for tree in sorted(folder.iterdir()) if folder.exists() else ():
+        numbers = [path.name[:5] for path in sorted(tree.iterdir())]
+        assert numbers == [f"{number:04}-" for number in range(1, len(numbers) + 1)], tree
+    for patch in patches(folder):
+        assert patch.files, patch
+        assert len(patch.subject) < 72, patch
+        assert patch.name in readme, f"{patch.name} has no line in the image's README"

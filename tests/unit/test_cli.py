@@ -270,3 +270,68 @@ def test_a_slip_is_answered_with_what_was_meant(
     done = primus(*words)
     assert done.code == 2
     assert said in done.err
+
+
+PATCH = """\
+From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
+From: Somebody <somebody@example.com>
+Date: Mon, 30 Nov 2026 00:00:00 +0000
+Subject: [PATCH] Turn the thing on, which takes a subject
+ of two lines
+
+It was off.
+
+Upstream-Status: not submitted
+---
+ a.py | 2 +-
+
+diff --git a/a.py b/a.py
+--- a/a.py
++++ b/a.py
+@@ -1 +1 @@
+-off
++on
+"""
+
+
+def test_patches_are_listed_as_the_checkout_has_them(primus: Primus, write: Write) -> None:
+    write("docker-bake.hcl", "")
+    assert primus("image", "patches", "maxtext") == (0, "", "maxtext is not patched\n")
+    write("images/maxtext/patches/flax/0001-on.patch", PATCH)
+    done = primus("image", "patches", "maxtext", "--format=json")
+    assert json.loads(done.out) == [
+        {
+            "tree": "flax",
+            "name": "0001-on.patch",
+            "subject": "Turn the thing on, which takes a subject of two lines",
+            "upstream_status": "not submitted",
+            "files": ["a.py"],
+        }
+    ]
+    table = primus("image", "patches", "maxtext").out
+    assert [line.split()[:3] for line in table.splitlines()] == [
+        ["tree", "name", "subject"],
+        ["flax", "0001-on.patch", "Turn"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "expected"),
+    [("Upstream-Status:", "has no Upstream-Status line"), ("Subject:", "has no subject"), (PATCH, "has no subject")],
+)
+def test_a_patch_that_does_not_say_what_it_is(primus: Primus, write: Write, old: str, expected: str) -> None:
+    write("docker-bake.hcl", "")
+    write("images/maxtext/patches/flax/0001-on.patch", PATCH.replace(old, "X: "))
+    done = primus("image", "patches", "maxtext")
+    assert done.code == 3
+    assert f"0001-on.patch: {expected}" in done.err
+
+
+@pytest.mark.parametrize(
+    ("framework", "expected"),
+    [("maxtex", "did you mean maxtext?"), ("maxtext", "docker-bake.hcl: no such file")],
+)
+def test_patches_need_a_framework_and_a_checkout(primus: Primus, framework: str, expected: str) -> None:
+    done = primus("image", "patches", framework)
+    assert done.code == 2
+    assert expected in done.err
