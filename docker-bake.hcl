@@ -31,14 +31,20 @@ variable "GFX" {
 
 # The backends, with the base each stands on.
 variable "FRAMEWORKS" {
-  default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch" }
+  default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch", maxdiffusion = "base-jax" }
 }
 
 # Sources that are on no package index, each as the named context <backend>-source: the repository, the commit, and the
 # hash of its files (`git rev-parse COMMIT^{tree}`), which is checked wherever they come from.  A mirror or a local git
 # directory instead of the URL: --set='*.contexts.maxdiffusion-source=DIR'.
 variable "SOURCES" {
-  default = {}
+  default = {
+    maxdiffusion = {
+      repository = "https://github.com/AI-Hypercomputer/maxdiffusion.git"
+      commit     = "68e069659f0af80694559e29939a17f879fe7f6a"
+      tree       = "937adf54f87c3c6e03ac3d01d7482805e685cf6b"
+    }
+  }
 }
 
 function "tags" {

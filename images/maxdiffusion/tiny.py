@@ -2,8 +2,8 @@
 
 usage: tiny.py DIR      DIR/primus-tiny/{wan2.1,flux.1,flux.1-clip,flux.1-t5}: the names that the CPU examples use
 
-Runs where MaxDiffusion's dependencies are installed; the same files each time.  Widths that MaxDiffusion has in its code
-are those of the real models: text 4096 and 768, 16 latent channels, 64 in a packed latent.
+Runs where MaxDiffusion's dependencies are installed; the same files each time.  Widths that MaxDiffusion has in its
+code are those of the real models: text 4096 and 768, 16 latent channels, 64 in a packed latent.
 """
 # mypy: disable-error-code="import-not-found, import-untyped, attr-defined, no-untyped-call, no-any-unimported"
 
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def wan_vae(folder: Path) -> None:
     down = [base, *(base * multiple for multiple in multiples)]
     weights.layer("encoder.conv_in", base, 3, 3, 3, 3)
     place = 0
-    for level, (width, out) in enumerate(zip(down, down[1:], strict=False)):
+    for level, (width, out) in enumerate(pairwise(down)):
         resnet(f"encoder.down_blocks.{place}", width, out)
         place += 1
         if level < len(temporal):
@@ -342,7 +343,7 @@ def clip(folder: Path) -> None:
     ).save_pretrained(folder)
     write(folder / "vocab.json", words)
     (folder / "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")
-    others = {name: special["eos_token"] for name in ("unk_token", "pad_token")}
+    others = dict.fromkeys(("unk_token", "pad_token"), special["eos_token"])
     write(
         folder / "tokenizer_config.json",
         {"tokenizer_class": "CLIPTokenizer", "model_max_length": 77, **special, **others},
@@ -364,10 +365,12 @@ def t5(folder: Path) -> None:
     tokenizer(folder)
 
 
+MODELS = {"wan2.1": wan, "flux.1": flux, "flux.1-clip": clip, "flux.1-t5": t5}
+
+
 def main() -> None:
-    models_dir = Path(sys.argv[1]) / "primus-tiny"
-    for name, make in (("wan2.1", wan), ("flux.1", flux), ("flux.1-clip", clip), ("flux.1-t5", t5)):
-        make(models_dir / name)
+    for name, make in MODELS.items():
+        make(Path(sys.argv[1], "primus-tiny", name))
 
 
 if __name__ == "__main__":

@@ -86,21 +86,25 @@ def modules(experiment: Experiment) -> dict[str, str]:
 
 def inputs(experiment: Experiment) -> tuple[str, ...]:
     """The arguments that name files, directories or hub repositories this run reads."""
-    weights = ("pretrained_model_name_or_path",)
-    if family(experiment) == "flux":
-        weights = (*weights, "clip_model_name_or_path", "t5xxl_model_name_or_path")
+    weights = {
+        "wan": ("pretrained_model_name_or_path",),
+        "flux": ("pretrained_model_name_or_path", "clip_model_name_or_path", "t5xxl_model_name_or_path"),
+    }
     data = {
         "synthetic": (),
         "hf": ("dataset_name", "hf_train_files"),
         "tf": ("dataset_name", "dataset_save_location"),
     }
     kind = experiment.args.get("dataset_type", "tfrecord")
-    named = (*weights, *data.get(kind, ("train_data_dir", "eval_data_dir", "dataset_save_location")))
+    named = (
+        *weights[family(experiment)],
+        *data.get(kind, ("train_data_dir", "eval_data_dir", "dataset_save_location")),
+    )
     return tuple(name for name in named if not str(experiment.args.get(name, "")).startswith(TINY))
 
 
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
-    """One process for all of the node's GPUs, reading <run_dir>/maxdiffusion.yaml; JAX's coordinator is the first node."""
+    """One process for all of the node's GPUs, reading <run_dir>/maxdiffusion.yaml; JAX meets at the first node."""
     config = run_dir / "maxdiffusion.yaml"
     which = family(experiment)
     _check(experiment, which)

@@ -29,7 +29,7 @@ _FLUX_WEIGHTS = {
 def main() -> None:
     which, file = sys.argv[1:]
     arguments = fill(untyped(read(Path(file), layer="resolved")), os.environ)
-    arguments |= {name: found for name, found in _tiny(arguments)}
+    arguments |= dict(_tiny(arguments))
     # Asked to join a job, JAX would take its devices from Slurm's variables, one for each process there.
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         del os.environ[name]
@@ -49,7 +49,7 @@ def _tiny(arguments: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(value, str) and value.startswith(TINY):
             folder = Path(sys.prefix, "share/primus/models", value)
             if not folder.is_dir():
-                sys.exit(f"error: {name}: there is no {folder}; the CPU image has it, and make .venv-maxdiffusion/ready")
+                sys.exit(f"error: {name}: there is no {folder}: it is in the CPU image and in .venv-maxdiffusion only")
             yield name, str(folder)
 
 
@@ -65,7 +65,7 @@ def _train(which: str, arguments: dict[str, Any]) -> None:
         pyconfig.initialize([sys.argv[0], merged.name], validate_training=which == "wan")
     config = pyconfig.config
     train_utils.validate_train_config(config)
-    # Transformer Engine's attention is sharded as this context says: the trainer is imported, and the model built, in it.
+    # Transformer Engine's attention is sharded as this context says: the trainer is imported and runs in it.
     with train_utils.transformer_engine_context():
         if which == "wan":
             import flax
