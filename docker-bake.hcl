@@ -9,7 +9,7 @@ variable "REVISION"    { default = "" }       # commit and repository, for the l
 variable "SOURCE"      { default = "" }
 
 # The OS image, by digest: Ubuntu 24.04 of 2026-10-02, as public Dockerfiles resolved the tag then.  For cpu, any
-# Debian or Ubuntu with Python 3.11 or newer can replace it; BASE_IMAGE_JAX does so for the JAX backends only
+# Debian or Ubuntu with Python 3.11 or newer can replace it; BASE_IMAGE_JAX does so for base-jax alone
 # (MaxText wants Python 3.12).  APT_SNAPSHOT dates its packages; "" for an archive without snapshots, like Debian's.
 variable "BASE_IMAGE" {
   default = "docker.io/library/ubuntu:24.04@sha256:a853f94d226358a79c740cfc7bce0c289748f3fe3488d921d038ccd752c61b60"
@@ -31,7 +31,7 @@ variable "GFX" {
 
 # The backends, with the base each stands on.
 variable "FRAMEWORKS" {
-  default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch", maxdiffusion = "base-jax" }
+  default = { torchtitan = "base-torch", maxtext = "base-jax", megatron = "base-torch", maxdiffusion = "base-jax-torch" }
 }
 
 # Sources that are on no package index, each as the named context <backend>-source: the repository, the commit, and the
@@ -104,7 +104,7 @@ target "_common" {
 # The shared base: `base` alone, with either framework family on top, and what checks and patches sources.
 target "shared" {
   name       = base
-  matrix     = { base = ["base", "base-torch", "base-jax", "base-source"] }
+  matrix     = { base = ["base", "base-torch", "base-jax", "base-jax-torch", "base-source"] }
   inherits   = ["_common"]
   dockerfile = "base/Dockerfile"
   target     = base

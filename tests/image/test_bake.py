@@ -10,7 +10,15 @@ import pytest
 
 from primus._version import __version__
 
-BASES = {"torchtitan": "base-torch", "maxtext": "base-jax", "megatron": "base-torch"}
+BASES = {"torchtitan": "base-torch", "maxtext": "base-jax", "megatron": "base-torch", "maxdiffusion": "base-jax-torch"}
+# What is on no package index: the repository at a full commit, and the hash of the commit's files.
+SOURCES = {
+    "maxdiffusion": {
+        "git": "https://github.com/AI-Hypercomputer/maxdiffusion.git#68e069659f0af80694559e29939a17f879fe7f6a",
+        "COMMIT": "68e069659f0af80694559e29939a17f879fe7f6a",
+        "TREE": "937adf54f87c3c6e03ac3d01d7482805e685cf6b",
+    }
+}
 GFX = {"rocm": "gfx942,gfx950", "cpu": ""}
 ACCELERATORS = sorted(GFX)
 # What buildx 0.13 knows; it and newer ones ignore a misspelt name without a word.
@@ -36,11 +44,14 @@ def labels(name: str, accelerator: str) -> dict[str, str]:
 def test_a_backend_is_its_base_and_its_own_folder(bake: Any, framework: str, accelerator: str) -> None:
     target = bake(framework, ACCELERATOR=accelerator, BASE_IMAGE="os@sha256:0")["target"][framework]
     base = BASES[framework]
+    source = SOURCES.get(framework, {})
+    contexts = {"base-source": "target:base-source", f"{framework}-source": source["git"]} if source else {}
     assert target == {
         "context": ".",
-        "contexts": {base: f"target:{base}", "launcher": "target:launcher"},
+        "contexts": {base: f"target:{base}", "launcher": "target:launcher", **contexts},
         "dockerfile": f"images/{framework}/Dockerfile",
         "args": {
+            **{key: value for key, value in source.items() if key.isupper()},
             "ACCELERATOR": accelerator,
             "BASE_IMAGE": "os@sha256:0",
             "GFX": GFX[accelerator],
@@ -52,7 +63,7 @@ def test_a_backend_is_its_base_and_its_own_folder(bake: Any, framework: str, acc
 
 
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
-@pytest.mark.parametrize("base", ["base", "base-torch", "base-jax"])
+@pytest.mark.parametrize("base", ["base", "base-torch", "base-jax", "base-jax-torch"])
 def test_the_bases_are_stages_of_one_file(bake: Any, base: str, accelerator: str) -> None:
     target = bake(base, ACCELERATOR=accelerator, BASE_IMAGE="os@sha256:0", APT_SNAPSHOT="now")["target"][base]
     assert target == {
@@ -82,7 +93,9 @@ def test_the_os_image_is_pinned_by_digest_and_its_packages_by_date(bake: Any) ->
 def test_jax_may_stand_on_another_os_image(bake: Any) -> None:
     plan = bake(BASE_IMAGE="one", BASE_IMAGE_JAX="other")["target"]
     seen = {name: target["args"]["BASE_IMAGE"] for name, target in plan.items() if "args" in target}
-    torch = dict.fromkeys(("base-torch", "torchtitan", "megatron"), "one")
+    torch = dict.fromkeys(
+        ("base-torch", "torchtitan", "megatron", "maxdiffusion", "base-jax-torch", "base-source"), "one"
+    )
     assert seen == {**torch, "maxtext": "other", "base-jax": "other"}
 
 

@@ -13,20 +13,34 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 RUN = ("run", "--rm", "--network=none")
+# Trees whose patches wait for an image that has them.
+NOT_HERE = {("maxdiffusion", "transformer_engine")}
 ANYONE = (*RUN, "--user=4242:4242")
 # Each backend's framework finds a place for what it caches.
 CACHES = {
     "torchtitan": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
     "megatron": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
+    "maxdiffusion": "import jax; jax.jit(lambda x: x + 1)(1); place = '/tmp/jax'",
     "maxtext": "import jax; jax.jit(lambda x: x + 1)(1); place = '/tmp/jax'",
 }
+
+
+ENDS = (".txt", ".cpu.txt")
+
+
+def base_of(target: Mapping[str, Any]) -> str:
+    """The base an image stands on."""
+    (name,) = (name for name in target["contexts"] if name.startswith("base-") and name != "base-source")
+    return str(name)
 
 
 def locks(root: Path, target: Mapping[str, Any], framework: str) -> list[Path]:
     """The lock files of an image, lowest layer first."""
     base = root / "base"
-    family = next(name for name in target["contexts"] if name.startswith("base-")).removeprefix("base-")
-    names = ("requirements-launcher.txt", f"requirements-{family}.txt", f"requirements-{family}.cpu.txt")
+    families = base_of(target).split("-")[1:]
+    names = ("requirements-launcher.txt", *(f"requirements-{family}{end}" for family in families for end in ENDS))
+    if families == ["jax", "torch"]:
+        names = tuple(name for name in names if name != "requirements-torch.txt")  # its own lock has those
     own = (root / f"images/{framework}" / name for name in ("requirements.cpu.txt", "no-deps.txt"))
     return [*filter(Path.exists, (*(base / name for name in names), *own))]
 
@@ -38,14 +52,24 @@ def manifest(engine: Any, image: str) -> dict[str, Any]:
     return found
 
 
-def test_manifest_and_labels_agree(engine: Any, image: str, framework: str, targets: Any, manifest: Any) -> None:
+def test_manifest_and_labels_agree(
+    engine: Any, image: str, framework: str, targets: Any, manifest: Any, root: Path
+) -> None:
     labels = json.loads(engine("image", "inspect", image))[0]["Config"]["Labels"]
     for key in ("framework", "accelerator"):
         assert manifest[key] == labels[f"io.primus.{key}"] == {"framework": framework, "accelerator": "cpu"}[key]
     assert manifest["version"] == labels["org.opencontainers.image.version"]
     assert (manifest["gfx"], labels["io.primus.gfx"]) == ([], "")
     assert manifest["base_image"] == targets[framework]["args"]["BASE_IMAGE"]
-    assert manifest["patches"] == []
+    folder = root / "images" / framework / "patches"
+    assert [f"{patch['tree']}/{patch['name']}" for patch in manifest["patches"]] == [
+        str(patch.relative_to(folder))
+        for patch in sorted(folder.glob("*/*.patch"))
+        if (framework, patch.parent.name) not in NOT_HERE
+    ]
+    assert set(manifest["sources"]) == {
+        framework for name in targets[framework]["contexts"] if name == f"{framework}-source"
+    }
 
 
 def test_what_is_installed_is_what_the_locks_say(manifest: Any, root: Path, targets: Any, framework: str) -> None:
@@ -120,8 +144,9 @@ def test_the_certificates_are_the_os_images_own(engine: Any, image: str, setting
 
 
 def test_a_backend_adds_to_its_base_and_changes_nothing(engine: Any, image: str, framework: str, targets: Any) -> None:
-    base = next(name for name in targets[framework]["contexts"] if name.startswith("base-"))
+    base = base_of(targets[framework])
     images = json.loads(engine("image", "inspect", targets[base]["tags"][0], image))
     below, own = (layers["RootFS"]["Layers"] for layers in images)
     assert own[: len(below)] == below
-    assert len(own) == len(below) + 4  # dependencies, manifest, and the launcher's package and command
+    extra = {"maxdiffusion": 3}.get(framework, 0)  # its source, the patched files of transformers, tiny models
+    assert len(own) == len(below) + 4 + extra  # dependencies, manifest, and the launcher's package and command

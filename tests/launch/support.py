@@ -16,10 +16,12 @@ EXAMPLES = {
     "torchtitan": ROOT / "examples/torchtitan/configs/CPU/llama3_tiny-pretrain.yaml",
     "maxtext": ROOT / "examples/maxtext/configs/CPU/llama2_tiny-pretrain.yaml",
     "megatron": ROOT / "examples/megatron/configs/CPU/llama2_tiny-pretrain.yaml",
+    "maxdiffusion": ROOT / "examples/maxdiffusion/configs/CPU/wan2.1_tiny-pretrain.yaml",
 }
 _STEP = {
     "torchtitan": re.compile(r"step:\s*(\d+)\s+loss:\s*([\d.]+)"),
     "maxtext": re.compile(r"completed step: (\d+),.*? loss: ([\d.]+)"),
+    "maxdiffusion": re.compile(r"completed step: (\d+),.*? loss: ([\d.]+)"),
     "megatron": re.compile(r"iteration +(\d+)/ .*? lm loss: ([\d.E+-]+)"),
 }
 
