@@ -15,6 +15,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
@@ -217,8 +218,9 @@ def train(which: str, folder: Path, steps: int, **changes: Any) -> Losses:
     return losses
 
 
-def waits(which: str) -> None:
-    """After its last save, a run waits until it is written."""
+@cache
+def begun(which: str, **changes: Any) -> tuple[Path, Losses, list[str]]:
+    """A run of six steps that saves once, with step 3: its directory and losses, and when it saved and waited."""
     from orbax.checkpoint import CheckpointManager
 
     events = []
@@ -233,23 +235,29 @@ def waits(which: str) -> None:
         wait(self)
         events.append("waited")
 
+    folder = Path(tempfile.mkdtemp())
     CheckpointManager.save, CheckpointManager.wait_until_finished = seen_save, seen_wait
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            train(which, Path(folder), 3, checkpoint_every={"wan": 2, "flux": 3}[which])
+        losses = train(which, folder, 6, checkpoint_every=EVERY[which], **changes)
     finally:
         CheckpointManager.save, CheckpointManager.wait_until_finished = save, wait
+    return folder, losses, events
+
+
+EVERY = {"wan": 3, "flux": 4}  # WAN counts steps from 0, FLUX.1 samples from 1
+
+
+def waits(which: str, **changes: Any) -> None:
+    """After its last save, a run waits until it is written."""
+    _, _, events = begun(which, **changes)
     assert "saved" in events
     assert events[-1] == "waited", events
 
 
 def resumes(which: str, **changes: Any) -> None:
     """From a checkpoint in its middle, a run has the losses it had the first time."""
-    # WAN counts steps from 0, FLUX.1 samples from 1: both save once, with step 3.
-    changes |= {"checkpoint_every": {"wan": 3, "flux": 4}[which]}
-    with tempfile.TemporaryDirectory() as folder:
-        whole = train(which, Path(folder), 6, **changes)
-        again = train(which, Path(folder), 6, **changes)
+    folder, whole, _ = begun(which, **changes)
+    again = train(which, folder, 6, checkpoint_every=EVERY[which], **changes)
     assert list(whole) == [*range(6)]
     assert again == {step: whole[step] for step in (4, 5)}, (whole, again)
 
@@ -259,7 +267,7 @@ CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
     "maxdiffusion/0002-shardy-on.patch": shardy_on,
     "transformer_engine/0001-empty-axis.patch": empty_axis,
     "maxdiffusion/0003-wan-learning-rate.patch": wan_learning_rate,
-    "maxdiffusion/0004-wan-wait-for-checkpoints.patch": lambda _: waits("wan"),
+    "maxdiffusion/0004-wan-wait-for-checkpoints.patch": lambda _: waits("wan", save_optimizer=True),
     "maxdiffusion/0005-wan-resume.patch": lambda _: resumes("wan", save_optimizer=True),
     "maxdiffusion/0006-wan-unscanned-checkpoints.patch": lambda _: resumes(
         "wan", save_optimizer=True, scan_layers=False
@@ -277,6 +285,8 @@ def main() -> int:
     parser.add_argument("--transformer-engine", type=Path, help="a tree with transformer_engine/jax/sharding.py")
     parser.add_argument("patch", nargs="*", help=", ".join(CHECKS))
     options = parser.parse_args()
+    if unknown := sorted(set(options.patch) - set(CHECKS)):
+        parser.error(f"no check for {', '.join(unknown)}")
     stand_in()
     failed = 0
     for name in options.patch or CHECKS:
