@@ -6,7 +6,6 @@ Every step draws its own noise, so that a loss says little: means of many are co
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -37,12 +36,12 @@ def losses_of(run: Run, *, first: int, last: int) -> dict[int, float]:
     return losses
 
 
-@pytest.mark.parametrize(("example", "every", "again"), MODELS)
+@pytest.mark.parametrize(("config", "every", "again"), MODELS)
 def test_maxdiffusion_learns_and_goes_on(
-    maxdiffusion_python: Path, run_dir: Path, example: Path, every: int, again: int
+    maxdiffusion_python: Path, run_dir: Path, config: Path, every: int, again: int
 ) -> None:
     fixed = (f"max_train_steps={STEPS}", f"checkpoint_every={every}")
-    words = ("run", "--launcher=direct", f"--config={example}", f"--run-dir={run_dir}", *fixed)
+    words = ("run", "--launcher=direct", f"--config={config}", f"--run-dir={run_dir}", *fixed)
     whole = losses_of(primus(*words, python=maxdiffusion_python), first=0, last=STEPS - 1)
     assert mean(whole[step] for step in range(200, 299)) < mean(whole[step] for step in range(100)) - 0.5
     (checkpoints,) = run_dir.glob("*/checkpoints")
@@ -64,7 +63,7 @@ def test_two_maxdiffusion_processes(maxdiffusion_python: Path, run_dir: Path) ->
     fixed = (f"--config={WAN}", "max_train_steps=6", "save_final_checkpoint=false")
     words = ("run", "--launcher=direct", *fixed)
     command = [str(maxdiffusion_python), "-m", "primus", *words, "--nodes=2", f"--run-dir={run_dir}"]
-    runs = two_nodes(command, run_dir) or two_nodes(command, run_dir)
+    runs = two_nodes(command, run_dir, 270) or two_nodes(command, run_dir, 270)
     assert runs is not None, "stalled twice"
     assert [run.code for run in runs] == [0, 0], runs[1].output[-3000:]
     two = losses_of(runs[0], first=0, last=5)
@@ -73,29 +72,11 @@ def test_two_maxdiffusion_processes(maxdiffusion_python: Path, run_dir: Path) ->
     assert two == pytest.approx(one, abs=2e-3)
 
 
-@pytest.mark.parametrize("example", [WAN, FLUX], ids=["wan", "flux"])
-def test_maxdiffusion_in_its_image(image: Callable[[str], str], run_dir: Path, example: Path) -> None:
+@pytest.mark.parametrize("config", [WAN, FLUX], ids=["wan", "flux"])
+def test_maxdiffusion_in_its_image(image: Callable[[str], str], run_dir: Path, config: Path) -> None:
     image("maxdiffusion")
-    words = ("run", f"--config={example}", f"--run-dir={run_dir}", "--engine-arg=--network=none")
+    words = ("run", f"--config={config}", f"--run-dir={run_dir}", "--engine-arg=--network=none")
     losses = losses_of(primus(*words, f"max_train_steps={STEPS}"), first=0, last=STEPS - 1)
     assert mean(losses[step] for step in range(200, 299)) < mean(losses[step] for step in range(100)) - 0.5
     more = losses_of(primus(*words, "max_train_steps=310"), first=STEPS, last=309)
     assert mean(more.values()) < mean(losses[step] for step in range(100))
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("steps=5",), "maxdiffusion calls it max_train_steps"),
-        (("max_grad_norm=1.0",), "never read it"),
-        (("height=64", f"--config={FLUX}"), "only WAN's trainer reads it, and this is FLUX.1"),
-        (("flux_name=flux-dev",), "model_name and flux_name are both set"),
-        (("learning_rate=fast",), "must be float"),
-    ],
-    ids=["another backend's", "never read", "the other model's", "both models", "type"],
-)
-def test_what_maxdiffusion_would_pass_over_is_an_error(words: tuple[str, ...], said: str) -> None:
-    config = () if any(word.startswith("--config") for word in words) else (f"--config={WAN}",)
-    run = primus("run", "--dry-run", *config, *words, python=sys.executable)
-    assert run.code == 2, run.output
-    assert said in run.output

@@ -9,7 +9,7 @@ from typing import Any
 
 from primus.command import Command
 from primus.errors import ConfigError
-from primus.experiment import Experiment
+from primus.experiment import Experiment, Template
 from primus.experiment.substitute import escaped
 from primus.experiment.yaml import dump
 from primus.node import Node
@@ -128,10 +128,15 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
 
 
 def _check(experiment: Experiment, which: str) -> None:
-    """What MaxDiffusion would take without a word and do nothing with."""
+    """What MaxDiffusion would take without a word, and show to everybody or do nothing with."""
     table = json.loads((resources.files("primus") / "backends/maxdiffusion/arguments.json").read_text(encoding="utf-8"))
     only = {row["name"]: row["family"] for row in table["arguments"] if "family" in row}
-    for name in experiment.args:
+    for name, value in experiment.args.items():
+        if any(isinstance(item, Template) for item in (value if isinstance(value, list) else [value])):
+            raise ConfigError(
+                f"{name}: is a secret, and MaxDiffusion prints its arguments",
+                hint="the hub's client reads HF_TOKEN from the environment",
+            )
         if only.get(name, which) != which:
             other = {"wan": "WAN", "flux": "FLUX.1"}
             setting = experiment.origins.get(name)

@@ -35,7 +35,7 @@ def main() -> None:
         del os.environ[name]
     if which == "flux":
         variable, weights = _FLUX_WEIGHTS[arguments["flux_name"]]
-        local = Path(arguments["pretrained_model_name_or_path"], weights)
+        local = Path(arguments.get("pretrained_model_name_or_path", ""), weights)
         if variable not in os.environ and local.is_file():
             os.environ[variable] = str(local)
     _train(which, arguments)
