@@ -84,3 +84,25 @@ clean:
 	.venv-maxtext/bin/python $(PIP_INSTALL) setuptools==80.10.2
 	.venv-maxtext/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
+
+# MaxDiffusion is on no package index: make .venv-maxdiffusion/ready SOURCE=DIR, a git directory that has its commit.
+SOURCE ?= $(error SOURCE=DIR is missing: a git directory of AI-Hypercomputer/maxdiffusion)
+MAXDIFFUSION_LOCKS = base/requirements-launcher.txt base/requirements-jax.cpu.txt images/maxdiffusion/requirements.cpu.txt
+MAXDIFFUSION = .venv-maxdiffusion/maxdiffusion
+PATCHES = images/maxdiffusion/patches
+pinned = $(shell sed -n '/ maxdiffusion = {/,/}/s/^ *$(1) *= "\(.*\)"/\1/p' docker-bake.hcl)
+.venv-maxdiffusion/ready: base/requirements-torch.cpu.txt $(MAXDIFFUSION_LOCKS) images/source.py images/maxdiffusion/tiny.py $(wildcard $(PATCHES)/*/*)
+	$(PYTHON) -m venv --clear .venv-maxdiffusion
+	$(PYTHON) images/source.py --source='$(SOURCE)' --commit=$(call pinned,commit) --tree=$(call pinned,tree) \
+	  --patches=$(PATCHES)/maxdiffusion --output=$(MAXDIFFUSION)
+	.venv-maxdiffusion/bin/python $(PIP_INSTALL) $(TORCH_INSTALL)
+	.venv-maxdiffusion/bin/python $(PIP_INSTALL) --require-hashes $(MAXDIFFUSION_LOCKS:%=-r %)
+	.venv-maxdiffusion/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	cd .venv-maxdiffusion && mkdir -p wheel/transformers/models && \
+	  cp -r lib/python3*/site-packages/transformers/models/t5 wheel/transformers/models && \
+	  $(abspath .venv-maxdiffusion)/bin/python $(abspath images/source.py) --source=wheel --output=patched \
+	    --patches=$(abspath $(PATCHES))/transformers && \
+	  cp patched/transformers/models/t5/*.py lib/python3*/site-packages/transformers/models/t5
+	echo $(abspath $(MAXDIFFUSION))/src > $$(echo .venv-maxdiffusion/lib/python3*/site-packages)/maxdiffusion.pth
+	.venv-maxdiffusion/bin/python images/maxdiffusion/tiny.py .venv-maxdiffusion/share/primus/models
+	@touch $@

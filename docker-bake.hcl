@@ -9,7 +9,7 @@ variable "REVISION"    { default = "" }       # commit and repository, for the l
 variable "SOURCE"      { default = "" }
 
 # The OS image, by digest: Ubuntu 24.04 of 2026-10-02, as public Dockerfiles resolved the tag then.  For cpu, any
-# Debian or Ubuntu with Python 3.11 or newer can replace it; BASE_IMAGE_JAX does so for the JAX backends only
+# Debian or Ubuntu with Python 3.11 or newer can replace it; BASE_IMAGE_JAX does so for base-jax alone
 # (MaxText wants Python 3.12).  APT_SNAPSHOT dates its packages; "" for an archive without snapshots, like Debian's.
 variable "BASE_IMAGE" {
   default = "docker.io/library/ubuntu:24.04@sha256:a853f94d226358a79c740cfc7bce0c289748f3fe3488d921d038ccd752c61b60"
@@ -43,6 +43,7 @@ variable "FRAMEWORKS" {
     megatron        = "base-torch"
     megatron_bridge = "megatron-build"
     maxtext         = "base-jax"
+    maxdiffusion    = "base-jax-torch"
     specforge       = { rocm = "base-sglang", cpu = "base-torch" }[ACCELERATOR]
   }
 }
@@ -53,6 +54,11 @@ variable "FRAMEWORKS" {
 variable "SOURCES" {
   default = {
     for name, source in {
+      maxdiffusion = {
+        repository = "https://github.com/AI-Hypercomputer/maxdiffusion.git"
+        commit     = "68e069659f0af80694559e29939a17f879fe7f6a"
+        tree       = "937adf54f87c3c6e03ac3d01d7482805e685cf6b"
+      }
       # SpecForge's capture script, which is in no wheel: the closest commit that we know to the 0.2.0 on PyPI, two days
       # older.  Nothing runs it on a CPU.
       specforge = {
@@ -159,7 +165,7 @@ target "_common" {
 # The shared base: `base` alone, with either framework family on top, and what checks and patches sources.
 target "shared" {
   name       = base
-  matrix     = { base = ["base", "base-torch", "base-jax", "base-source"] }
+  matrix     = { base = ["base", "base-torch", "base-jax", "base-jax-torch", "base-source"] }
   inherits   = ["_common"]
   dockerfile = "base/Dockerfile"
   target     = base

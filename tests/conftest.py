@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PREREQUISITES = ("docker", "podman", "torchtitan", "maxtext", "megatron", "megatron_bridge", "specforge")
+PREREQUISITES = (
+    "docker",
+    "podman",
+    "torchtitan",
+    "maxtext",
+    "megatron",
+    "megatron_bridge",
+    "specforge",
+    "maxdiffusion",
+)
+# Their images are built only where their source is.
+NEED_A_SOURCE = ("maxdiffusion",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,12 +31,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME,...",
         help=f"prerequisites whose absence is a failure, not a skip: {', '.join(PREREQUISITES)}",
     )
+    parser.addoption(
+        "--source",
+        action="append",
+        default=[],
+        metavar="NAME=DIR",
+        help="where the source of NAME is (maxdiffusion: a git directory; transformer_engine: an unpacked wheel)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     unknown = set(_required(config)) - set(PREREQUISITES)
     if unknown:
         raise pytest.UsageError(f"--require {','.join(sorted(unknown))}: there is only {', '.join(PREREQUISITES)}")
+
+
+def source(request: pytest.FixtureRequest, name: str) -> Path:
+    """The directory of `--source NAME=DIR`; without it, the test is skipped."""
+    given = dict(option.split("=", 1) for option in request.config.getoption("--source"))
+    if name not in given:
+        pytest.skip(f"{name}: no --source {name}=DIR")
+    return Path(given[name]).resolve()
 
 
 def _required(config: pytest.Config) -> list[str]:
@@ -89,9 +115,16 @@ def megatron_bridge_python(request: pytest.FixtureRequest) -> Path:
     return _python(request, "megatron_bridge")
 
 
+@pytest.fixture(scope="session")
 def specforge_python(request: pytest.FixtureRequest) -> Path:
     """A Python with SpecForge, PyTorch for CPU and this package."""
     return _python(request, "specforge")
+
+
+@pytest.fixture(scope="session")
+def maxdiffusion_python(request: pytest.FixtureRequest) -> Path:
+    """A Python with MaxDiffusion, JAX, PyTorch for CPU and this package."""
+    return _python(request, "maxdiffusion")
 
 
 @pytest.fixture(autouse=True)

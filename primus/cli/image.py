@@ -28,7 +28,14 @@ FILE = click.option(
     "--file", "file", type=click.Path(path_type=Path), default=Path("docker-bake.hcl"), show_default=True
 )
 FORMAT = click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-_SHARED = ("base", "base-torch", "base-jax", "base-source", "launcher")  # what the backends' images stand on
+_SHARED = (
+    "base",
+    "base-torch",
+    "base-jax",
+    "base-jax-torch",
+    "base-source",
+    "launcher",
+)  # what the backends' images stand on
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,13 +10,21 @@ import pytest
 
 from primus._version import __version__
 
-KERNELS = {"megatron": {"transformer-engine-source", "primus-turbo-source"}}
 BASES = {
     "torchtitan": "base-torch",
     "maxtext": "base-jax",
+    "maxdiffusion": "base-jax-torch",
     "megatron": "base-torch",
     "megatron_bridge": "megatron-build",
     "specforge": "base-torch",
+}
+# What is on no package index: on ROCm, kernels to compile; and sources, with the hash of their files.
+KERNELS = {"megatron": {"transformer-engine-source", "primus-turbo-source"}}
+SOURCES = {
+    "maxdiffusion": {
+        "COMMIT": "68e069659f0af80694559e29939a17f879fe7f6a",
+        "TREE": "937adf54f87c3c6e03ac3d01d7482805e685cf6b",
+    }
 }
 GFX = {"rocm": "gfx942,gfx950", "cpu": ""}
 ACCELERATORS = sorted(GFX)
@@ -47,16 +55,21 @@ def test_a_backend_is_its_base_and_its_own_folder(bake: Any, framework: str, acc
     plan = bake(framework, **variables)["target"]
     target = plan[framework]
     base = BASES[framework]
-    sources = {name: url for name, url in target["contexts"].items() if name.endswith("-source")}
-    assert set(sources) == (KERNELS.get(framework, set()) if accelerator == "rocm" else set())
+    wanted = KERNELS.get(framework, set()) if accelerator == "rocm" else set()
+    wanted |= {f"{name}-source" for name in SOURCES if name == framework}
+    sources = {name: target["contexts"].pop(name) for name in wanted}
     assert all(re.fullmatch(r"https://github\.com/[\w./-]+\.git#[0-9a-f]{40}", url) for url in sources.values())
-    below = plan.get("megatron-build", target)["contexts"]  # a backend on another's stage has that one's kernels
-    kernels = {name: url for name, url in below.items() if name.endswith("-source")}
+    lower = plan.get("megatron-build", {"contexts": sources})["contexts"]  # on another's stage are that one's kernels
+    kernels = {name: url for name, url in sorted(lower.items()) if name in KERNELS["megatron"]}
+    source = SOURCES.get(framework, {})
+    assert source.get("COMMIT", "") in sources.get(f"{framework}-source", "")
+    contexts = {"base-source": "target:base-source"} if source else {}
     assert target == {
         "context": ".",
-        "contexts": {base: f"target:{base}", "launcher": "target:launcher", **sources},
+        "contexts": {base: f"target:{base}", "launcher": "target:launcher", **contexts},
         "dockerfile": f"images/{framework}/Dockerfile",
         "args": {
+            **source,
             "ACCELERATOR": accelerator,
             "APT_SNAPSHOT": "now",
             "BASE_IMAGE": "os@sha256:0",
@@ -99,7 +112,7 @@ def test_specforge_on_rocm_is_the_vendors_image_and_a_script(bake: Any) -> None:
 
 
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
-@pytest.mark.parametrize("base", ["base", "base-torch", "base-jax"])
+@pytest.mark.parametrize("base", ["base", "base-torch", "base-jax", "base-jax-torch"])
 def test_the_bases_are_stages_of_one_file(bake: Any, base: str, accelerator: str) -> None:
     target = bake(base, ACCELERATOR=accelerator, BASE_IMAGE="os@sha256:0", APT_SNAPSHOT="now")["target"][base]
     assert target == {
@@ -145,7 +158,8 @@ def test_jax_may_stand_on_another_os_image(bake: Any) -> None:
     seen = {
         name: target["args"]["BASE_IMAGE"] for name, target in plan.items() if "BASE_IMAGE" in target.get("args", {})
     }
-    torch = dict.fromkeys(("base-torch", "torchtitan", "megatron", "megatron_bridge", "specforge"), "one")
+    own = {"maxtext", "base-jax"}
+    torch = dict.fromkeys((*BASES.keys() - own, "base-torch", "base-jax-torch", "base-source"), "one")
     assert seen == {**torch, "maxtext": "other", "base-jax": "other"}
 
 

@@ -13,6 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 RUN = ("run", "--rm", "--network=none")
+# Trees whose patches wait for an image that has them.
+NOT_HERE = {("maxdiffusion", "transformer_engine")}
 ANYONE = (*RUN, "--user=4242:4242")
 # Each backend's framework finds a place for what it caches.
 CACHES = {
@@ -20,6 +22,7 @@ CACHES = {
     "megatron": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
     "megatron_bridge": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
     "specforge": "import torch, torch._inductor.runtime.cache_dir_utils as c; place = c.cache_dir()",
+    "maxdiffusion": "import jax; jax.jit(lambda x: x + 1)(1); place = '/tmp/jax'",
     "maxtext": "import jax; jax.jit(lambda x: x + 1)(1); place = '/tmp/jax'",
 }
 
@@ -28,17 +31,21 @@ def below(targets: Mapping[str, Any], framework: str) -> tuple[str, str]:
     """The base that a backend stands on, and the backend in between, or ""."""
     contexts = targets[framework]["contexts"]
     between = "".join(name.removesuffix("-build") for name in contexts if name.endswith("-build"))
-    return below(targets, between)[0] if between else next(
-        name for name in contexts if name.startswith("base-")
-    ), between
+    if between:
+        return below(targets, between)[0], between
+    (base,) = (name for name in contexts if name.startswith("base-") and name != "base-source")
+    return str(base), ""
 
 
 def locks(root: Path, targets: Mapping[str, Any], framework: str) -> list[Path]:
     """The lock files of an image, lowest layer first."""
     base, between = below(targets, framework)
-    family = base.removeprefix("base-")
-    names = ("requirements-launcher.txt", f"requirements-{family}.txt", f"requirements-{family}.cpu.txt")
-    lower = locks(root, targets, between) if between else (root / "base" / name for name in names)
+    families = base.split("-")[1:]
+    names = ["requirements-launcher.txt"]
+    names += [f"requirements-{family}{end}" for family in families for end in (".txt", ".cpu.txt")]
+    if families == ["jax", "torch"]:
+        names.remove("requirements-torch.txt")  # its own lock has those
+    lower = locks(root, targets, between) if between else [root / "base" / name for name in names]
     own = (root / f"images/{framework}" / name for name in ("requirements.cpu.txt", "no-deps.txt"))
     return [*filter(Path.exists, (*lower, *own))]
 
@@ -50,14 +57,24 @@ def manifest(engine: Any, image: str) -> dict[str, Any]:
     return found
 
 
-def test_manifest_and_labels_agree(engine: Any, image: str, framework: str, targets: Any, manifest: Any) -> None:
+def test_manifest_and_labels_agree(
+    engine: Any, image: str, framework: str, targets: Any, manifest: Any, root: Path
+) -> None:
     labels = json.loads(engine("image", "inspect", image))[0]["Config"]["Labels"]
     for key in ("framework", "accelerator"):
         assert manifest[key] == labels[f"io.primus.{key}"] == {"framework": framework, "accelerator": "cpu"}[key]
     assert manifest["version"] == labels["org.opencontainers.image.version"]
     assert (manifest["gfx"], labels["io.primus.gfx"]) == ([], "")
     assert manifest["base_image"] == targets[framework]["args"]["BASE_IMAGE"]
-    assert manifest["patches"] == []
+    folder = root / "images" / framework / "patches"
+    assert [f"{patch['tree']}/{patch['name']}" for patch in manifest["patches"]] == [
+        str(patch.relative_to(folder))
+        for patch in sorted(folder.glob("*/*.patch"))
+        if (framework, patch.parent.name) not in NOT_HERE
+    ]
+    assert set(manifest["sources"]) == {
+        framework for name in targets[framework]["contexts"] if name == f"{framework}-source"
+    }
 
 
 def test_what_is_installed_is_what_the_locks_say(manifest: Any, root: Path, targets: Any, framework: str) -> None:
@@ -139,4 +156,6 @@ def test_a_backend_adds_to_its_base_and_changes_nothing(engine: Any, image: str,
     assert own[: len(lowest)] == lowest
     for layers in lower:
         assert own[: len(lowest) + 1] == layers[: len(lowest) + 1]  # the other backend's dependencies, not its launcher
-    assert len(own) == len(lowest) + len(lower) + 4  # dependencies, manifest, and the launcher's package and command
+    extra = {"maxdiffusion": 3}.get(framework, 0)  # its source, the patched files of transformers, tiny models
+    # Dependencies, manifest, and the launcher's package and command.
+    assert len(own) == len(lowest) + len(lower) + 4 + extra

@@ -18,6 +18,7 @@ EXAMPLES = {
     "maxtext": ROOT / "examples/maxtext/configs/CPU/llama2_tiny-pretrain.yaml",
     "specforge": ROOT / "examples/specforge/configs/CPU/llama_tiny-dflash.yaml",
     "megatron": ROOT / "examples/megatron/configs/CPU/llama2_tiny-pretrain.yaml",
+    "maxdiffusion": ROOT / "examples/maxdiffusion/configs/CPU/wan2.1_tiny-pretrain.yaml",
     "megatron_bridge": ROOT / "examples/megatron_bridge/configs/CPU/vanilla_gpt_tiny-pretrain.yaml",
 }
 # What upstream's launch scripts run, and what a launch of ours must never call.
@@ -50,6 +51,7 @@ _STEP = {
     "torchtitan": re.compile(r"step:\s*(\d+)\s+loss:\s*([\d.]+)"),
     "maxtext": re.compile(r"completed step: (\d+),.*? loss: ([\d.]+)"),
     "specforge": re.compile(r"step (\d+): \{.*?'train/loss': ([\d.]+)"),
+    "maxdiffusion": re.compile(r"completed step: (\d+),.*? loss: ([\d.]+)"),
     "megatron": re.compile(r"iteration +(\d+)/ .*? lm loss: ([\d.E+-]+)"),
     "megatron_bridge": re.compile(r"iteration +(\d+)/ .*? lm loss: ([\d.E+-]+)"),
 }

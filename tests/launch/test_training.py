@@ -115,7 +115,7 @@ def test_two_maxtext_processes(place: str, request: pytest.FixtureRequest, run_d
     assert losses[0][7] < losses[0][0] - 1
 
 
-def two_nodes(command: list[str], run_dir: Path) -> list[Run] | None:
+def two_nodes(command: list[str], run_dir: Path, seconds: float = 100) -> list[Run] | None:
     """The command as both nodes of a job on this machine; None if they did not end in time."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -127,7 +127,7 @@ def two_nodes(command: list[str], run_dir: Path) -> list[Run] | None:
             env = {**os.environ, **meet, "NODE_RANK": str(rank)}
             nodes.append(subprocess.Popen(command, env=env, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT))
     try:
-        codes = [node.wait(100) for node in nodes]
+        codes = [node.wait(seconds) for node in nodes]
     except subprocess.TimeoutExpired:
         return None
     finally:
