@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import socket
 import sys
 import textwrap
@@ -18,6 +19,16 @@ from primus.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = tuple(sorted(ROOT.glob("examples/*/configs/**/*.yaml")))
 
+_PRECISION = re.compile("fp8|fp4", re.IGNORECASE)
+
+
+def kind(example: Path) -> tuple[str, str, bool]:
+    """What an example is one of: its framework, its GPU, and whether it is one of low precision."""
+    framework, _, *sku, name = example.relative_to(ROOT / "examples").parts
+    return framework, "".join(sku), _PRECISION.search(name) is not None
+
+
+REPRESENTATIVES = tuple({kind(example): example for example in reversed(EXAMPLES)}.values())[::-1]
 
 _NUMBERS = itertools.count()
 
@@ -36,10 +47,11 @@ Experiment = Callable[..., Path]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `example` runs for each shipped experiment."""
-    if "example" in metafunc.fixturenames:
-        names = [str(path.relative_to(ROOT / "examples")).replace("/configs", "") for path in EXAMPLES]
-        metafunc.parametrize("example", EXAMPLES, ids=names)
+    """A test that takes `example` runs for each shipped experiment; with `representative`, for one of each kind."""
+    for argument, paths in (("example", EXAMPLES), ("representative", REPRESENTATIVES)):
+        if argument in metafunc.fixturenames:
+            names = [str(path.relative_to(ROOT / "examples")).replace("/configs", "") for path in paths]
+            metafunc.parametrize(argument, paths, ids=names)
 
 
 @pytest.fixture(autouse=True)

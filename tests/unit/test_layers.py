@@ -132,8 +132,8 @@ def test_top_level_keys_and_env_have_origins(write: Write, experiment: Experimen
     assert [value for value, _ in found.origins["env.A"].shadowed] == ["low"]
 
 
-def test_every_leaf_of_a_shipped_example_has_an_origin(example: Path) -> None:
-    found = load_experiment(example, environ={})
+def test_every_leaf_of_a_shipped_example_has_an_origin(representative: Path) -> None:
+    found = load_experiment(representative, environ={})
     keys = set(flat(found.args, schema(found.framework))) | {"work_group", "user_name", "exp_name", "workspace"}
     assert keys - {"accelerator"} <= set(found.origins)
     for key in keys:

@@ -1,4 +1,4 @@
-"""Loading an experiment reads, and does nothing else."""
+"""Loading an experiment reads, and does nothing else: seen with one example of each kind."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ def sealed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("sealed")
-def test_loading_writes_nothing_and_asks_nothing(example: Path) -> None:
+def test_loading_writes_nothing_and_asks_nothing(representative: Path) -> None:
     environ = {"PRIMUS_WORKSPACE": str(Path.cwd() / "new" / "workspace"), "PRIMUS_TEAM": "team"}
     before = listing(Path.cwd(), Path(os.environ["HOME"]))
-    first = load_experiment(example, environ=environ)
+    first = load_experiment(representative, environ=environ)
     assert first.run_dir.is_relative_to(Path.cwd() / "new" / "workspace" / "team")
     assert listing(Path.cwd(), Path(os.environ["HOME"])) == before
     assert environ == {"PRIMUS_WORKSPACE": str(Path.cwd() / "new" / "workspace"), "PRIMUS_TEAM": "team"}
 
 
 @pytest.mark.usefixtures("sealed")
-def test_loading_twice_gives_the_same(example: Path) -> None:
-    first, second = (load_experiment(example, environ={}) for _ in range(2))
+def test_loading_twice_gives_the_same(representative: Path) -> None:
+    first, second = (load_experiment(representative, environ={}) for _ in range(2))
     assert first == second
     assert resolved_yaml(first) == resolved_yaml(second)
     assert as_json(first, image="i", origins=True) == as_json(second, image="i", origins=True)
 
 
 @pytest.mark.usefixtures("sealed")
-def test_only_the_environment_that_is_given_counts(example: Path) -> None:
+def test_only_the_environment_that_is_given_counts(representative: Path) -> None:
     os.environ["PRIMUS_TEAM"] = "from-outside"
-    assert load_experiment(example, environ={}).work_group == "amd"
+    assert load_experiment(representative, environ={}).work_group == "amd"
 
 
 @pytest.mark.parametrize("launcher", ["direct", "container"])
 def test_a_dry_run_of_an_example_works_anywhere_and_writes_nothing(
-    example: Path, launcher: str, primus: Primus, monkeypatch: pytest.MonkeyPatch
+    representative: Path, launcher: str, primus: Primus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_args: object, **_options: object) -> NoReturn:
         raise AssertionError("a dry run started a process")
@@ -69,7 +69,7 @@ def test_a_dry_run_of_an_example_works_anywhere_and_writes_nothing(
     monkeypatch.setattr(subprocess, "Popen", refuse)
     monkeypatch.setattr(os, "execvpe", refuse)
     before = listing(Path.cwd(), Path(os.environ["HOME"]))
-    done = primus("run", "--config", example, "--launcher", launcher, "--dry-run")
+    done = primus("run", "--config", representative, "--launcher", launcher, "--dry-run")
     assert done.code == 0
     # What such an experiment reads is not in this empty directory, and this run would be refused elsewhere too.
     notes = [line for line in done.err.splitlines() if line.startswith("primus: ")]
@@ -79,9 +79,9 @@ def test_a_dry_run_of_an_example_works_anywhere_and_writes_nothing(
     assert listing(Path.cwd(), Path(os.environ["HOME"])) == before
 
 
-def test_show_check_and_explain_write_nothing(example: Path, primus: Primus) -> None:
+def test_show_check_and_explain_write_nothing(representative: Path, primus: Primus) -> None:
     before = listing(Path.cwd(), Path(os.environ["HOME"]))
-    assert primus("config", "show", example).code == 0
-    assert primus("config", "explain", example, "exp_name").code == 0
-    assert primus("config", "check", example) == (0, f"{example}: ok\n", "")
+    assert primus("config", "show", representative).code == 0
+    assert primus("config", "explain", representative, "exp_name").code == 0
+    assert primus("config", "check", representative) == (0, f"{representative}: ok\n", "")
     assert listing(Path.cwd(), Path(os.environ["HOME"])) == before
