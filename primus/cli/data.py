@@ -34,6 +34,14 @@ _TOKENIZER = (
     *("tokenizer_hf_no_use_fast", "tokenizer_hf_no_include_special_tokens", "trust_remote_code"),
     *("null_tokenizer_eod_id", "null_tokenizer_pad_id"),
 )
+# What a type cannot do without; Megatron would stop, or download a vocabulary.
+_NEEDED = {
+    "NullTokenizer": ("vocab_size",),
+    "NullMultimodalTokenizer": ("vocab_size",),
+    "GPT2BPETokenizer": ("vocab_file", "merge_file"),
+    "BertWordPieceCase": ("vocab_file",),
+    "BertWordPieceLowerCase": ("vocab_file",),
+}
 _ENDINGS = (".jsonl", ".json", ".txt")
 
 
@@ -117,7 +125,10 @@ def prepare_megatron(
     shown = (*given, *(Mount(source=file, target=file, read_only=True) for file in files if exists(file)))
     experiment = with_env(experiment, passed, offline=offline)
     experiment, shown, missing = with_inputs(experiment, shown, offline=offline, environ=os.environ)
-    wrong = (*_problems(files, given, prefix, overwrite=overwrite), *missing)
+    needed = _NEEDED.get(tokenizer["tokenizer_type"], ("tokenizer_model",))
+    options = [f"--{name.replace('_', '-')}" for name in needed if tokenizer[name] is None]
+    lacking = [Problem(message=f"--tokenizer-type {tokenizer['tokenizer_type']} needs {' and '.join(options)}")]
+    wrong = (*_problems(files, given, prefix, overwrite=overwrite), *(lacking if options else ()), *missing)
     if wrong and not dry_run:
         raise ConfigError(wrong)
     for problem in wrong:
@@ -133,7 +144,7 @@ def prepare_megatron(
         pull=pull if (registry or image) and not offline else "never",
         dev=checkout() if dev else None,
     )
-    options = {
+    switches = {
         "output": str(prefix),
         "json_key": json_key,
         "append_eod": append_eod,
@@ -141,7 +152,7 @@ def prepare_megatron(
         "workers": workers,
         "bar": sys.stderr.isatty(),
     }
-    inner: Command = import_module("primus.backends.megatron.adapter").preparation(job.experiment, options, files)
+    inner: Command = import_module("primus.backends.megatron.adapter").preparation(job.experiment, switches, files)
     chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
     module = import_module(f"primus.launchers.{chosen}")
     if dry_run:
@@ -176,6 +187,10 @@ def _problems(files: tuple[Path, ...], mounts: tuple[Mount, ...], prefix: Path, 
             found.append(Problem(message=f"{file}: does not exist on this machine"))
         elif exists(file) and not file.is_file():
             found.append(Problem(message=f"{file}: is no file", hint="name the files: DIRECTORY/*.jsonl"))
+    if prefix.suffix in (".bin", ".idx"):
+        found.append(
+            Problem(message=f"--output {prefix}: is a prefix", hint=f"write --output {prefix.with_suffix('')}")
+        )
     for path in (Path(f"{prefix}.bin"), Path(f"{prefix}.idx")):
         if exists(path) and not overwrite:
             found.append(Problem(message=f"{path}: exists", hint="--overwrite replaces it"))

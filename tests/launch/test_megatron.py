@@ -95,7 +95,7 @@ sys.argv += ["--tokenizer-type=NullTokenizer", "--vocab-size=50257", "--no-rope-
 os.environ |= {"WORLD_SIZE": "8", "RANK": "0"}
 from primus.backends.megatron import worker
 from megatron.training.arguments import parse_and_validate_args
-config = worker.model_config(parse_and_validate_args())
+config = worker.model_config(parse_and_validate_args(worker.turbo.add_arguments))
 attention = config.hybrid_stack_spec.submodules.mla_layer.submodules.self_attention.submodules
 assert attention.linear_q_up_proj is attention.linear_kv_up_proj
 assert attention.linear_q_up_proj is not attention.linear_q_proj

@@ -8,7 +8,7 @@ import pytest
 
 from .conftest import Primus, Write
 
-PREPARE = ("data", "prepare-megatron", "--tokenizer-type=NullTokenizer", "--output=out/x")
+PREPARE = ("data", "prepare-megatron", "--tokenizer-type=NullTokenizer", "--vocab-size=9", "--output=out/x")
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def source(write: Write) -> str:
 
 def test_the_container_sees_what_it_reads_and_nothing_else(primus: Primus, source: str, write: Write) -> None:
     model = write("model/tokenizer.json", "{}")
-    words = (*PREPARE, source, f"--tokenizer-model={model.parent}", "--vocab-size=9", "--null-tokenizer-pad-id=0")
+    words = (*PREPARE, source, f"--tokenizer-model={model.parent}", "--null-tokenizer-pad-id=0")
     done = primus(*words, "--append-eod", "--accelerator=rocm", "--engine=podman", "--offline", "--dry-run")
     assert (done.code, done.err) == (0, "")
     outer = shlex.split(done.out.splitlines()[1])
@@ -48,8 +48,22 @@ def test_all_that_is_wrong_is_said_at_once(primus: Primus, source: str, write: W
     for said in ("nowhere.txt: does not", "a.parquet: is neither", "x.idx: exists", "tokenizer_model: "):
         assert said in done.err
     assert "--overwrite replaces it" in done.err
+    done = primus(*PREPARE[:-1], source, "--output=out/x.bin")
+    assert (done.code, "hint: write --output" in done.err) == (2, True)
     done = primus(*PREPARE, source, "--overwrite", "--launcher=direct")
     assert (done.code, "megatron is not installed" in done.err) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "needs"),
+    [("HuggingFaceTokenizer", "--tokenizer-model"), ("GPT2BPETokenizer", "--vocab-file and --merge-file")],
+)
+def test_a_tokenizer_is_not_downloaded_for_want_of_its_files(
+    primus: Primus, source: str, kind: str, needs: str
+) -> None:
+    done = primus("data", "prepare-megatron", f"--tokenizer-type={kind}", "--output=out/x", source)
+    assert done.code == 2
+    assert f"--tokenizer-type {kind} needs {needs}\n" in done.err
 
 
 def test_offline_a_tokenizer_on_the_hub_must_be_in_the_cache(primus: Primus, source: str) -> None:

@@ -79,10 +79,17 @@ def write(prefix: Path, documents: Iterator[tuple[list[int], int]], total: int, 
 def tokenizer_of(args: argparse.Namespace) -> Any:
     """Megatron's tokenizer, from its own arguments."""
     args.pad_vocab_size = False  # that is a model's matter
-    try:
+    try:  # each tokenizer's library has its own way to say no
         return build_tokenizer(args)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--tokenizer-type {args.tokenizer_type}: {error}") from error
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        RuntimeError,
+        AssertionError,
+    ) as error:
+        said = str(error) or "its files are not what it reads"
+        raise ConfigError(f"--tokenizer-type {args.tokenizer_type}: {said}") from error
 
 
 def prepare(args: argparse.Namespace) -> None:
