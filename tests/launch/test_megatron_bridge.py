@@ -16,7 +16,7 @@ from primus.experiment import load_experiment
 from primus.node import Node
 from tests.launch.support import EXAMPLES, ROOT, primus
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 PRETRAIN = EXAMPLES["megatron_bridge"]
 SFT = PRETRAIN.parent / "llama3_tiny-sft.yaml"
@@ -33,7 +33,7 @@ def train(
     how = "--launcher=direct" if python else "--engine-arg=--network=none"
     offline = {"HF_HUB_OFFLINE": "1", **(env or {})}
     words = ("run", f"--config={example}", f"--run-dir={run_dir}", how, *words)
-    done = primus(*words, python=python or sys.executable, env=offline)
+    done = primus(*words, python=python or sys.executable, env=offline, timeout=420)
     assert done.code == 0, done.output[-3000:]
     return done.losses("megatron_bridge")
 
