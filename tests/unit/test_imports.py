@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-INSIDE = {"worker.py", "cuda_on_cpu.py", "stand_ins.py", "hub.py"}  # these run in the image, with the backend
+INSIDE = {
+    "worker.py",
+    "cuda_on_cpu.py",
+    "stand_ins.py",
+    "hub.py",
+    "recipe.py",
+}  # these run in the image, with the backend
 MODULES = sorted(path for path in (ROOT / "primus").rglob("*.py") if path.name not in INSIDE)
 
 _PURE = {"errors", "experiment"}
