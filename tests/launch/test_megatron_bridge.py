@@ -16,7 +16,7 @@ from primus.experiment import load_experiment
 from primus.node import Node
 from tests.launch.support import EXAMPLES, ROOT, primus
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 PRETRAIN = EXAMPLES["megatron_bridge"]
 SFT = PRETRAIN.parent / "llama3_tiny-sft.yaml"
@@ -33,7 +33,7 @@ def train(
     how = "--launcher=direct" if python else "--engine-arg=--network=none"
     offline = {"HF_HUB_OFFLINE": "1", **(env or {})}
     words = ("run", f"--config={example}", f"--run-dir={run_dir}", how, *words)
-    done = primus(*words, python=python or sys.executable, env=offline)
+    done = primus(*words, python=python or sys.executable, env=offline, timeout=420)
     assert done.code == 0, done.output[-3000:]
     return done.losses("megatron_bridge")
 
@@ -108,10 +108,12 @@ REFUSED = {
 REFUSE = """
 import json, sys
 from pathlib import Path
-from primus.backends.megatron_bridge import worker
+from primus.backends.megatron import stand_ins
+stand_ins.install()
+from primus.backends.megatron_bridge import recipe
 for text in json.loads(sys.argv[1]):
     try:
-        worker.configuration(json.loads(text), Path("/run"))
+        recipe.configuration(json.loads(text), Path("/run"))
     except ValueError as error:
         print("refused:", error)
 """
@@ -138,7 +140,9 @@ def test_what_bridge_cannot_do_it_says(megatron_bridge_python: Path, tiny: dict[
 FIT = """
 import json, sys
 from pathlib import Path
-from primus.backends.megatron_bridge import worker
+from primus.backends.megatron import stand_ins
+stand_ins.install()
+from primus.backends.megatron_bridge import recipe
 from transformers import LlamaConfig, Qwen3Config, Qwen3MoeConfig
 kinds = {"llama.llama3": LlamaConfig, "qwen.qwen3": Qwen3Config, "qwen.qwen3_moe": Qwen3MoeConfig}
 for name, text in json.loads(sys.argv[1]).items():
@@ -147,7 +151,7 @@ for name, text in json.loads(sys.argv[1]).items():
     model = kind(hidden_size=64, num_hidden_layers=2, architectures=[kind.__name__.replace("Config", "ForCausalLM")])
     model.save_pretrained(sys.argv[2])
     settings["hf_path"] = settings["values"]["checkpoint"]["pretrained_checkpoint"] = sys.argv[2]
-    config = worker.configuration(settings, Path("/run"))
+    config = recipe.configuration(settings, Path("/run"))
     assert config.tokenizer.tokenizer_model == sys.argv[2]
     assert config.model.seq_length == config.dataset.seq_length
     assert bool(config.peft) == ("_peft_" in settings["flavor"])

@@ -13,7 +13,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # These run in the image, with the backend.
-INSIDE = {"worker.py", "cuda_on_cpu.py", "stand_ins.py", "prepare.py", "models.py", "turbo.py", "hub.py", "features.py"}
+INSIDE = {
+    "worker.py",
+    "cuda_on_cpu.py",
+    "stand_ins.py",
+    "prepare.py",
+    "models.py",
+    "turbo.py",
+    "hub.py",
+    "recipe.py",
+    "features.py",
+}
 MODULES = sorted(path for path in (ROOT / "primus").rglob("*.py") if path.name not in INSIDE)
 
 _PURE = {"errors", "experiment"}
