@@ -69,7 +69,10 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
     """What keeps the experiment from being launched although each of its arguments is right."""
     done = steps(experiment)
     if not done or any(step not in STEPS for step in done):
-        yield _problem(experiment, "specforge_mode", "is none", f"there are {', '.join(STEPS)}, and lists of them")
+        said = ", ".join(done) or "[]"
+        yield _problem(
+            experiment, "specforge_mode", f"{said} is none", f"there are {', '.join(STEPS)}; a list is in order"
+        )
     elif list(done) != sorted(set(done), key=STEPS.index):
         yield _problem(experiment, "specforge_mode", f"{', '.join(done)} is no order", f"it is {', '.join(STEPS)}")
     if "train" in done and experiment.args.get("specforge_train_mode") == "online":
@@ -82,7 +85,7 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
         return
     draft = experiment.args.get("specforge_draft") or _section(experiment, "model").get("draft_model_config")
     target = _section(experiment, "model").get("target_model_path")
-    said = experiment.args.get("specforge_config")  # a file that may say what is missing here
+    file = experiment.args.get("specforge_config")  # which may say what is missing here
     missing: list[tuple[str, object, str]] = []
     if "capture" in done:
         options = _section(experiment, "specforge_capture")
@@ -94,14 +97,14 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
     if "train" in done:
         features = _captures(experiment) or _section(experiment, "data").get("hidden_states_path")
         missing += [
-            ("model.target_model_path", target or said, "name the model that was captured"),
-            ("data.hidden_states_path", features or said, "name what specforge_mode: capture wrote"),
+            ("model.target_model_path", target or file, "name the model that was captured"),
+            ("data.hidden_states_path", features or file, "name what specforge_mode: capture wrote"),
         ]
     if "export" in done:
         options = _section(experiment, "specforge_export")
         strategy = _strategy(experiment)
         if options.get("to") == "sglang" and strategy != "eagle3":
-            hint = "write specforge_export.to: hf, which SGLang serves too"
+            hint = "specforge_export.to: hf writes a model directory of it"
             yield _problem(experiment, "specforge_export.to", f"sglang is for eagle3, and this is {strategy}", hint)
         missing += [
             ("specforge_draft", draft or options.get("draft_config"), "write the draft's config.json there"),
