@@ -31,7 +31,7 @@ STAND_IN = {
         "from contextlib import nullcontext as global_shard_guard\nfrom types import SimpleNamespace as MeshResource\n"
     ),
     "jax/flax/__init__.py": "",
-    "jax/flax/transformer.py": "import flax.linen\nclass DotProductAttention(flax.linen.Module):\n  __init__ = dict\n",
+    "jax/flax/transformer.py": "class DotProductAttention:\n  def __init__(self, **settings): pass\n",
 }
 Losses = dict[int, float]
 
@@ -44,6 +44,16 @@ def stand_in() -> Any:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     sys.path.insert(0, str(folder))
+
+
+def loaded(name: str, path: Path) -> Any:
+    """The module in one file of a tree, under a name of its own, whatever else is imported."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def tensorflow_first(options: argparse.Namespace) -> None:
@@ -71,13 +81,12 @@ def shardy_on(options: argparse.Namespace) -> None:
 
 def flax_t5_clip(options: argparse.Namespace) -> None:
     import jax.numpy as jnp
-    import transformers.models.t5
+    import transformers
 
-    if options.transformers:
-        transformers.models.t5.__path__.insert(0, str(options.transformers / "transformers/models/t5"))
-    from transformers import FlaxT5EncoderModel, T5Config
-
-    model = FlaxT5EncoderModel(T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
+    tree = options.transformers or Path(transformers.__file__).parent.parent
+    module = loaded("transformers.models.t5.under_test", tree / "transformers/models/t5/modeling_flax_t5.py")
+    config = transformers.T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    model = module.FlaxT5EncoderModel(config)
     assert model(jnp.ones((1, 4), jnp.int32)).last_hidden_state.shape == (1, 4, 16)
 
 
@@ -85,14 +94,7 @@ def empty_axis(options: argparse.Namespace) -> None:
     import jax
     import numpy as np
 
-    spec = importlib.util.spec_from_file_location(
-        "te_sharding", options.transformer_engine / "transformer_engine/jax/sharding.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    sharding = importlib.util.module_from_spec(spec)
-    sys.modules["te_sharding"] = sharding
-    spec.loader.exec_module(sharding)
+    sharding = loaded("te_sharding", options.transformer_engine / "transformer_engine/jax/sharding.py")
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
     sizes = [sharding.get_mesh_axis_size(axis, mesh) for axis in (None, "data", "")]
     assert sizes == [1, 1, 1]
@@ -275,7 +277,7 @@ CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
     "maxdiffusion/0007-unreadable-checkpoint-is-an-error.patch": unreadable_checkpoint,
     "maxdiffusion/0008-flux-wait-for-checkpoints.patch": lambda _: waits("flux"),
     "maxdiffusion/0009-flux-resume.patch": lambda _: resumes("flux"),
-    "transformers/0001-flax-t5-clip-arguments.patch": flax_t5_clip,  # last: the tree it is given may be one that fails
+    "transformers/0001-flax-t5-clip-arguments.patch": flax_t5_clip,
 }
 
 
