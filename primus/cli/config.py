@@ -1,4 +1,4 @@
-"""primus config show | check | explain"""
+"""primus config show | check | explain | import-hf"""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from primus.cli import note, report
+from primus.cli.import_hf import import_hf
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
 from primus.errors import ConfigError, PrimusError
@@ -129,7 +130,8 @@ def explain(
         click.echo(f"{name:<8} {text}")
 
 
-for _command in (show, check, explain):
+config.add_command(import_hf)
+for _command in (show, check, explain, import_hf):
     with_settings(_command)
 
 
