@@ -29,12 +29,14 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of keys that may be missing
     qkv_bias: bool = False
     qk_norm: bool = False
-    special: tuple[str, ...] = ()
+    special: tuple[str, ...] = ()  # what an Architecture has no field for
+    knows: tuple[str, ...] = ()  # keys that speak of that
 
 
 _LLAMA = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False, "initializer_range": 0.02}
 _GPT = {**_LLAMA, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "tie_word_embeddings": True}
-_GEMMA = ("embeddings times sqrt(hidden_size)",)
+_GEMMA = {**_LLAMA, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh"}
+_SCALED = ("embeddings times sqrt(hidden_size)",)
 FAMILIES = {
     "llama": Family(defaults=_LLAMA),
     "mistral": Family(defaults={**_LLAMA, "num_key_value_heads": 8, "sliding_window": 4096}),
@@ -52,14 +54,21 @@ FAMILIES = {
     "gpt2": Family(defaults=_GPT),
     "starcoder2": Family(defaults={**_LLAMA, "norm_epsilon": 1e-5, "tie_word_embeddings": True, "use_bias": True}),
     "gpt_neox": Family(defaults={**_LLAMA, "attention_bias": True, "use_parallel_residual": True}),
-    "gemma": Family(defaults={**_LLAMA, "tie_word_embeddings": True}, special=_GEMMA),
+    "gemma": Family(defaults=_GEMMA, special=_SCALED),
     "gemma2": Family(
-        defaults={**_LLAMA, "tie_word_embeddings": True},
-        special=(*_GEMMA, "norms after attention and MLP", "every second layer with a window"),
+        defaults=_GEMMA,
+        special=(
+            *_SCALED,
+            "norms after attention and MLP",
+            "every second layer with a window",
+            "soft capping of logits",
+        ),
+        knows=("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"),
     ),
     "gpt_oss": Family(
         defaults={**_LLAMA, "rms_norm_eps": 1e-5, "rope_theta": 150000.0, "norm_topk_prob": True},
         special=("attention sinks", "a clamped SwiGLU with an offset", "biases in router and experts"),
+        knows=("attention_bias", "swiglu_limit", "initial_context_length"),
     ),
     "olmo2": Family(
         defaults={**_LLAMA, "rms_norm_eps": 1e-5},

@@ -131,21 +131,16 @@ def _architecture(r: Reader, model_type: str) -> Architecture:
         mla=mla,
         moe=_moe(r, layers),
         mtp_layers=r.optional("num_nextn_predict_layers", 0),
-        special=_special(r),
+        special=r.family.special,
     )
 
 
-def _special(r: Reader) -> tuple[str, ...]:
-    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
-        if value := r.optional(key, 0.0):
-            r.odd(key, f"soft capping (of {value}) is not supported")
-    return r.family.special
-
-
 def _activation(r: Reader, model_type: str) -> tuple[str, bool]:
-    keys = ("hidden_act", "activation_function")
-    gemma = ("hidden_activation",) if model_type.startswith("gemma") else ()
-    word = r.take("activation", *gemma, *keys, kinds=(str,))
+    keys: tuple[str, ...] = ("hidden_act", "activation_function")
+    if model_type.startswith("gemma"):  # its first files say gelu, and transformers pays no heed
+        r.taken.update(keys)
+        keys = ("hidden_activation",)
+    word = r.take("activation", *keys, kinds=(str,))
     known = {"silu": "silu", "swish": "silu", "gelu": "gelu", "relu2": "relu2"}
     known |= dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "gelu_tanh")
     if word not in known:
@@ -170,7 +165,7 @@ def _bias(r: Reader, model_type: str) -> bool:
         return True
     if mlp:
         r.odd("mlp_bias", "biases in the MLP without biases in attention are not supported")
-    if attention and not everywhere:
+    if attention and not everywhere and "attention_bias" not in r.family.knows:
         r.sources["qkv_bias"] = "attention_bias"
         r.odd("attention_bias", "biases in attention's output without biases in the MLP are not supported")
     elif r.family.qkv_bias:

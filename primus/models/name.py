@@ -20,8 +20,8 @@ def comparison(name: str, model: Architecture) -> str:
         return counted
     text = f"name says {total[0]}, {counted}"
     said = float(total[3]) * _UNITS[total[4].lower()] * int(total[2] or 1)
-    low = 0.65 if total[2] else 0.85  # an 8x7B shares all but its experts: 47 billion
-    return text if low * said < count < 1.2 * said else f"{text}: is it that model?"
+    low = 0.65 if total[2] else 0.8  # an 8x7B shares all but its experts: 47 billion
+    return text if low * said < count < 1.3 * said else f"{text}: is it that model?"
 
 
 def billions(count: int) -> str:

@@ -86,7 +86,7 @@ class Reader:
     def finish(self) -> list[Problem]:
         """What is not supported, and the keys that nobody took."""
         for key in self.config:
-            if key not in self.taken and not NO_MATTER.fullmatch(key):
+            if key not in (*self.taken, *self.family.knows) and not NO_MATTER.fullmatch(key):
                 self.odd(key, f"is not known here (it says {_short(self.config[key])})")
         return self.unsupported
 

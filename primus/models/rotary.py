@@ -35,7 +35,6 @@ def rope(r: Reader, positions: int) -> Rope:
     if interleaved := r.optional("rope_interleaved", False):
         r.odd("rope_interleaved", f"{interleaved} is not supported")
     r.optional("rope_interleave", None)  # how DeepSeek stores its weights
-    r.taken.add("initial_context_length")  # GPT-OSS's other word for what rope_scaling says
     kinds = {str(numbers.pop(word)) for word in ("rope_type", "type") if numbers.get(word)}
     kind = next(iter(kinds), "default")
     r.sources["rope.scaling"] = f"{key}.{'rope_type' if 'rope_type' in said else 'type'}" if said else key

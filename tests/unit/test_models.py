@@ -79,7 +79,7 @@ def command(model: str, framework: str) -> tuple[object, ...]:
     return ("config", "import-hf", source, "--framework", framework, "--name", model.partition("--")[2])
 
 
-@pytest.mark.parametrize("framework", ["megatron"])
+@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "maxtext"])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_preset_of_a_model_is_the_one_last_looked_at(model: str, framework: str, primus: Primus) -> None:
     done = primus(*command(model, framework), "--output", "-")
