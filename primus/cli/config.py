@@ -86,19 +86,27 @@ def check(
 
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.argument("key")
+@click.argument("key", required=False)
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes of 8 GPUs, for the memory.")
 @EXPERIMENT
 def explain(
     file: Path,
-    key: str,
+    key: str | None,
+    nodes: int,
     accelerator: str | None,
     registry: str,
     preset_dirs: tuple[Path, ...],
     allow_unknown: tuple[str, ...],
 ) -> None:
-    """Say what KEY is in FILE: value, type, default, where it comes from and what it shadowed."""
+    """Say what KEY is in FILE: value, type, default, where it comes from and what it shadowed.
+
+    Without KEY: the model's size, how it is spread over GPUs, and the memory that each of them needs.
+    """
     experiment = load_experiment(file, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown)
     table = schema(experiment.framework)
+    if key is None:
+        _explain_memory(experiment, nodes)
+        return
     values = _values(experiment)
     argument = table.arguments.get(key)
     if argument is None and key not in values:
@@ -128,6 +136,17 @@ def explain(
         rows += [("shadows", f"{_text(value)} from {at.layer}, {at}") for value, at in reversed(provenance.shadowed)]
     for name, text in rows:
         click.echo(f"{name:<8} {text}")
+
+
+def _explain_memory(experiment: Experiment, nodes: int) -> None:
+    from primus.models.report import report, rows
+
+    try:
+        found = report(experiment, gpus=8 * nodes)
+    except ValueError as error:
+        raise ConfigError(f"the memory cannot be estimated: {error}", where=str(experiment.source)) from None
+    for name, text in rows(found):
+        click.echo(f"{name:<16}{text}")
 
 
 config.add_command(import_hf)

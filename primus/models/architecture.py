@@ -131,10 +131,15 @@ def embedding(model: Architecture) -> int:
     return model.vocab * model.hidden
 
 
+def final_norm(model: Architecture) -> int:
+    """Parameters of the norm before the output layer."""
+    return _norm(model, model.hidden)
+
+
 def parameters(model: Architecture) -> int:
     """All parameters, without MTP's layers: as published names count."""
     positions = 0 if model.rope else model.positions * model.hidden
-    ends = embedding(model) * (1 if model.tied else 2) + positions + _norm(model, model.hidden)
+    ends = embedding(model) * (1 if model.tied else 2) + positions + final_norm(model)
     return ends + sum(layer.total for layer in layers(model))
 
 

@@ -60,12 +60,13 @@ def known() -> Iterator[tuple[str, Architecture]]:
 
 
 def architecture(args: Mapping[str, Any]) -> Architecture:
-    """The model that MaxText builds from its arguments. Raises ValueError if it is not known."""
+    """The model that MaxText builds from the arguments that were said. Raises ValueError if it is not known."""
     table = flavors.table("maxtext")
     name = args.get("model_name", "default")
     if name != "default" and name not in table["models"]:
         raise ValueError(f"the dimensions of {name} are not known")
-    over = {key: value for key, value in args.items() if key in table["defaults"]}
+    wins = name == "default" or args.get("override_model_config")
+    over = {key: value for key, value in args.items() if key in table["defaults"] and value is not None} if wins else {}
     return _architecture(name, table["defaults"] | table["models"].get(name, {}) | over)
 
 
