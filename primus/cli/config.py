@@ -22,7 +22,10 @@ from primus.image.names import reference
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def config() -> None:
-    """Show, check and explain experiments: no GPU, engine or backend is needed, and nothing is written."""
+    """Show, check and explain experiments, import models: no GPU, engine or backend is needed.
+
+    Only import-hf writes anything.
+    """
 
 
 @config.command(context_settings=PASS_UNKNOWN)

@@ -70,7 +70,8 @@ def test_a_dry_run_of_an_example_works_anywhere_and_writes_nothing(
     monkeypatch.setattr(os, "execvpe", refuse)
     before = listing(Path.cwd(), Path(os.environ["HOME"]))
     done = primus("run", "--config", example, "--launcher", launcher, "--dry-run")
-    assert (done.code, done.err) == (0, "")
+    said = [line for line in done.err.splitlines() if "GiB on each of" not in line]  # some need more than one node
+    assert (done.code, said) == (0, [])
     assert done.out.startswith("# on this machine")
     assert listing(Path.cwd(), Path(os.environ["HOME"])) == before
 
