@@ -124,7 +124,8 @@ def run(
     )
     for key in experiment.unknown:
         note(f"{key} is not known to {experiment.framework} and is passed on as it is")
-    _warn_of_memory(experiment, nodes, gpus_per_node)
+    if launcher != "direct" or not manifest.IN_IMAGE.exists():  # there, the launcher outside has said so
+        _warn_of_memory(experiment, nodes, gpus_per_node)
     engine = engine or default_engine()
     given = tuple(Mount.parse(text) for text in mounts)
     experiment = with_env(experiment, passed, offline=offline)
@@ -168,8 +169,10 @@ def _warn_of_memory(experiment: Experiment, nodes: int | None, gpus_per_node: in
     if experiment.accelerator != "rocm":
         return
     here = Node.detect(accelerator="rocm", nodes=None, gpus=gpus_per_node, environ={})
+    said = os.environ.get("NNODES", "")
+    many = nodes or (int(said) if said.isdecimal() else 1)
     try:
-        found = report(experiment, gpus=(nodes or 1) * here.gpus, gfx=here.gfx)
+        found = report(experiment, gpus=many * here.gpus, gfx=here.gfx)
     except ValueError:
         return
     if found.exceeds:

@@ -15,7 +15,7 @@ from primus.models.name import billions
 
 # GiB of each GPU, as its data sheet has it.
 SKUS = {"MI300X": 192, "MI325X": 256, "MI350X": 288, "MI355X": 288}
-# What a machine's own GPU is; an MI325X calls itself gfx942 too.
+# What a machine's own GPU is. An MI325X calls itself gfx942 too: it is told by the experiment's folder alone.
 _GFX = {"gfx942": "MI300X", "gfx950": "MI355X"}
 _MODELS = {"megatron": megatron.architecture, "torchtitan": torchtitan.architecture, "maxtext": maxtext.architecture}
 
