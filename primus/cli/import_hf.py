@@ -18,6 +18,7 @@ from primus.models import huggingface
 from primus.models.architecture import parameters
 from primus.models.name import billions, comparison
 from primus.models.preset import Preset, text
+from primus.models.report import SKUS
 
 FRAMEWORKS = ("megatron", "torchtitan", "maxtext")
 
@@ -32,7 +33,7 @@ FRAMEWORKS = ("megatron", "torchtitan", "maxtext")
     help="A directory of presets, or - to print.  [default: the first --preset-dir, or this checkout's primus/configs]",
 )
 @click.option(
-    "--example", type=click.Choice(examples.SKUS), metavar="SKU", help="Also an experiment on mock data for this GPU."
+    "--example", type=click.Choice(tuple(SKUS)), metavar="SKU", help="Also an experiment on mock data for this GPU."
 )
 @click.option("--force", is_flag=True, help="Write it although not everything in config.json can be said.")
 @PRESET_DIR
@@ -70,7 +71,7 @@ def import_hf(
     head += ["Behind each value: the key of config.json that it comes from."]
     head += [f"Not said here: {problem.message}" for problem in problems]
     preset_text = text(head, preset.rows)
-    experiment = examples.experiment(framework, name, model) if example else ""
+    experiment = examples.experiment(framework, name, model, sku=example, rows=preset.rows) if example else ""
     note(counted)
     if output == "-":
         click.echo(preset_text + (f"\n# file: {name}-pretrain.yaml\n{experiment}" if experiment else ""), nl=False)
@@ -81,22 +82,36 @@ def import_hf(
         root = folder.parent.parent if folder.parts[-2:] == ("primus", "configs") else folder
         files[root / "examples" / framework / "configs" / str(example) / f"{name}-pretrain.yaml"] = experiment
     _write(files)
+    if output is not None and folder != _default():
+        note(f"read with --preset-dir {paths.shown(folder)}")
 
 
 def _folder(output: str | None, preset_dirs: tuple[Path, ...]) -> Path:
     """The directory of presets to write to: the one that is read first."""
     if output is not None:
+        if output.endswith((".yaml", ".yml")):
+            raise ConfigError(
+                f"--output {output}: is the name of a file, and a directory of presets is wanted",
+                hint="--name names the file; --output - prints, for you to put it where you like",
+            )
         return paths.absolute(output)
     if preset_dirs:
         return preset_dirs[0].absolute()
+    if (default := _default()) is None:
+        raise ConfigError(
+            "there is no directory of presets here to write to",
+            hint="name one: --output DIR, to be read with --preset-dir DIR; or --output - to print",
+        )
+    return default
+
+
+def _default() -> Path | None:
+    """The presets of the checkout or project that the current directory is in."""
     here = Path.cwd()
     for directory in (here, *here.parents):
         if (directory / "primus.yaml").is_file() or (directory / ".git").exists():
             return directory / "primus" / "configs"
-    raise ConfigError(
-        "there is no directory of presets here to write to",
-        hint="name one: --output DIR, to be read with --preset-dir DIR; or --output - to print",
-    )
+    return None
 
 
 def _write(files: dict[Path, str]) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from primus.models.architecture import Architecture
+from collections.abc import Iterator
+from typing import Any
 
-SKUS = ("MI300X", "MI325X", "MI350X", "MI355X")
+from primus.experiment.schema import schema
+from primus.models import layout, memory
+from primus.models.architecture import Architecture
+from primus.models.preset import Row, scalar
+from primus.models.report import SKUS
 
 _HEAD = """\
-# {name} on mock data, for {steps} steps on {gpus} GPUs: a first test, not a recipe.
+# {name} on mock data, for {steps} steps on {where}: a first test, not a recipe.
 work_group: ${{PRIMUS_TEAM:amd}}
 user_name: ${{PRIMUS_USER:root}}
 exp_name: ${{PRIMUS_EXP_NAME:{name}-pretrain}}
@@ -23,10 +28,15 @@ modules:
 _STEPS, _GPUS = 50, 8
 
 
-def experiment(framework: str, name: str, model: Architecture) -> str:
-    """The experiment's text."""
-    lines = {"megatron": _megatron, "torchtitan": _torchtitan, "maxtext": _maxtext}[framework](model)
-    head = _HEAD.format(name=name, framework=framework, steps=_STEPS, gpus=_GPUS)
+def experiment(framework: str, name: str, model: Architecture, *, sku: str, rows: tuple[Row, ...] = ()) -> str:
+    """The experiment's text, for the GPUs of a SKU; `rows` are the model's preset."""
+    gpus = _GPUS
+    if framework == "megatron":
+        gpus, lines = _megatron(model, SKUS[sku], {row.key: row.value for row in rows})
+    else:
+        lines = {"torchtitan": _torchtitan, "maxtext": _maxtext}[framework](model)
+    where = f"{gpus} GPUs" if gpus <= _GPUS else f"{gpus // _GPUS} nodes of {_GPUS} GPUs"
+    head = _HEAD.format(name=name, framework=framework, steps=_STEPS, where=where)
     return head + "".join(f"      {line}\n" for line in lines)
 
 
@@ -34,25 +44,56 @@ def _length(model: Architecture) -> int:
     return min(4096, model.positions or 4096)
 
 
-def _megatron(model: Architecture) -> list[str]:
-    lines = [
-        "mock_data: true",
-        f"train_iters: {_STEPS}",
-        f"lr_decay_iters: {_STEPS}",
-        "lr_warmup_iters: 2",
-        "lr: 1.0e-5",
-        "micro_batch_size: 1",
-        f"global_batch_size: {_GPUS}",
-        f"seq_length: {_length(model)}",
-        "save: null",
-    ]
+def _megatron(model: Architecture, gib: int, preset: dict[str, Any]) -> tuple[int, list[str]]:
+    """The fewest GPUs on which the model is estimated to fit, and the arguments that spread it over them."""
+    args = {row.name: row.default for row in schema("megatron").arguments.values()} | preset
+    for gpus, spread in _spreads(model):
+        args |= {"bf16": True, "use_distributed_optimizer": True, "micro_batch_size": 1, "seq_length": _length(model)}
+        found = layout.layout("megatron", args | spread, model, gpus)
+        if found.gpus == gpus and memory.estimate(model, found).total < 0.9 * gib * memory.GIB:
+            break
+    said = {
+        "mock_data": True,
+        "train_iters": _STEPS,
+        "lr_decay_iters": _STEPS,
+        "lr_warmup_iters": 2,
+        "lr": 1e-5,
+        "micro_batch_size": 1,
+        **{key: value for key, value in spread.items() if value != args[key] or key == "global_batch_size"},
+        "seq_length": _length(model),
+        "save": None,
+    }
     if model.moe:
-        lines += [
-            f"expert_model_parallel_size: {next(size for size in (8, 4, 2, 1) if model.moe.experts % size == 0)}",
-            "moe_token_dispatcher_type: alltoall",
-            "moe_grouped_gemm: true",
-        ]
-    return lines
+        said |= {"moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True}
+    return gpus, [f"{key}: {scalar(value)}" for key, value in said.items()]
+
+
+def _spreads(model: Architecture) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Numbers of GPUs, and ways to spread a model over them that Megatron accepts, the simplest first."""
+    kv_heads = model.heads if model.mla else model.kv_heads
+    tensors = [size for size in (1, 2, 4, 8) if model.heads % size == 0 and kv_heads % size == 0]
+    stages = [size for size in (1, 2, 4, 8, 16) if model.layers % size == 0]
+    experts = [size for size in (1, 2, 4, 8, 16, 32, 64) if model.moe and model.moe.experts % size == 0] or [1]
+    for gpus in (8, 16, 32, 64, 128, 256, 512, 1024):
+        for recompute in (None, "full"):
+            for pipeline in stages:
+                for tensor in tensors:
+                    fitting = [size for size in experts if gpus % (pipeline * tensor * size) == 0]
+                    if gpus % (pipeline * tensor) or not fitting:
+                        continue
+                    yield (
+                        gpus,
+                        {
+                            "global_batch_size": gpus // tensor,  # as many microbatches as there are stages
+                            "tensor_model_parallel_size": tensor,
+                            "sequence_parallel": tensor > 1,
+                            "pipeline_model_parallel_size": pipeline,
+                            "expert_model_parallel_size": fitting[-1],
+                            "recompute_granularity": recompute,
+                            "recompute_method": recompute and "uniform",
+                            "recompute_num_layers": 1 if recompute else None,
+                        },
+                    )
 
 
 def _torchtitan(model: Architecture) -> list[str]:

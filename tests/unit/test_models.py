@@ -14,6 +14,7 @@ from primus.experiment import flat, load_experiment
 from primus.experiment.schema import schema
 from primus.models import huggingface, megatron, patterns
 from primus.models.architecture import Architecture, active_parameters, parameters
+from primus.models.report import report
 
 from .conftest import Experiment, Primus, Write
 
@@ -218,13 +219,37 @@ def test_an_import_is_checked_and_ready_to_run(primus: Primus, write: Write) -> 
     assert written(primus, ".", *WORDS).split() == [preset]  # the same again changes nothing
 
 
+@pytest.mark.parametrize("sku", ["MI300X", "MI355X"])
+@pytest.mark.parametrize(
+    ("model", "nodes"),
+    [
+        ("meta-llama--Llama-3.1-70B", {"MI300X": 1, "MI355X": 1}),
+        ("meta-llama--Llama-3.1-405B", {"MI300X": 32, "MI355X": 8}),
+        ("Qwen--Qwen3-235B-A22B", {"MI300X": 4, "MI355X": 2}),
+        ("deepseek-ai--DeepSeek-V3", {"MI300X": 16, "MI355X": 8}),
+    ],
+)
+def test_the_example_is_spread_so_that_it_fits(
+    model: str, nodes: dict[str, int], sku: str, primus: Primus, write: Write
+) -> None:
+    write("primus.yaml", "")
+    _, example = written(primus, *command(model, "megatron")[2:], "--example", sku).split()
+    found = report(load_experiment(example), gpus=8 * nodes[sku])
+    assert (found.layout.gpus, found.sku, found.exceeds) == (8 * nodes[sku], sku, False)
+    head = Path(example).read_text(encoding="utf-8").splitlines()[0]
+    assert (f"on {nodes[sku]} nodes of 8 GPUs" if nodes[sku] > 1 else "on 8 GPUs") in head
+
+
 def test_presets_go_where_they_are_read_first(primus: Primus, write: Write) -> None:
     config(write)
     Path("mine").mkdir()
     assert "error: there is no directory of presets here" in primus("config", "import-hf", ".", *WORDS).err
     (preset,) = written(primus, ".", *WORDS, "--preset-dir", "mine").split()
     assert preset == "mine/models/megatron/new_1.1B.yaml"
-    preset, example = written(primus, ".", *WORDS, "--output", "other", "--example", "MI355X").split()
+    done = primus("config", "import-hf", ".", *WORDS, "--output", "other", "--example", "MI355X")
+    assert done.err.endswith("read with --preset-dir other\n")
+    preset, example = done.out.split()
+    assert primus("config", "import-hf", ".", *WORDS, "--output", "a.yaml").code == 2
     assert primus("config", "check", example, "--preset-dir", "other").code == 0
 
 
