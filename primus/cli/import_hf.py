@@ -13,12 +13,7 @@ from primus.cli import note
 from primus.cli.options import PRESET_DIR
 from primus.errors import ConfigError
 from primus.experiment import paths
-from primus.models import example as examples
-from primus.models import huggingface
-from primus.models.architecture import parameters
-from primus.models.name import billions, comparison
-from primus.models.preset import Preset, text
-from primus.models.report import SKUS
+from primus.models.gpus import SKUS
 
 FRAMEWORKS = ("megatron", "torchtitan", "maxtext")
 
@@ -33,7 +28,10 @@ FRAMEWORKS = ("megatron", "torchtitan", "maxtext")
     help="A directory of presets, or - to print.  [default: the first --preset-dir, or this checkout's primus/configs]",
 )
 @click.option(
-    "--example", type=click.Choice(tuple(SKUS)), metavar="SKU", help="Also an experiment on mock data for this GPU."
+    "--example",
+    type=click.Choice(tuple(SKUS), case_sensitive=False),
+    metavar="SKU",
+    help="Also an experiment on mock data for this GPU.",
 )
 @click.option("--force", is_flag=True, help="Write it although not everything in config.json can be said.")
 @PRESET_DIR
@@ -53,6 +51,13 @@ def import_hf(
     \b
     primus config import-hf ~/models/TinyLlama-1.1B --framework megatron --name tinyllama_1.1B --example MI300X
     """
+    # Here, so that the other commands of this group do not wait for what only this one needs.
+    from primus.models import example as examples
+    from primus.models import huggingface
+    from primus.models.architecture import parameters
+    from primus.models.name import billions, comparison
+    from primus.models.preset import Preset, text
+
     name = name.removesuffix(".yaml")
     if not re.fullmatch(r"\w[\w.+-]*", name):
         raise ConfigError(f"--name {name!r}: is no name of a preset", hint="letters, digits and . _ + -")

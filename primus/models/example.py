@@ -8,8 +8,8 @@ from typing import Any
 from primus.experiment.schema import schema
 from primus.models import layout, memory
 from primus.models.architecture import Architecture
+from primus.models.gpus import SKUS
 from primus.models.preset import Row, scalar
-from primus.models.report import SKUS
 
 _HEAD = """\
 # {name} on mock data, for {steps} steps on {where}: a first test, not a recipe.

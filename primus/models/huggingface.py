@@ -35,14 +35,18 @@ def load(path: Path) -> Reading:
     """The config.json at `path`, or in the directory `path`. Raises ConfigError if it cannot be one."""
     file = path / "config.json" if path.is_dir() else path
     try:
-        config = json.loads(file.read_text(encoding="utf-8-sig"))
+        config = json.loads(file.read_text(encoding="utf-8-sig"), parse_constant=_no_number)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", where=str(file)) from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # what cannot be decoded is a ValueError too
         raise ConfigError(f"is no JSON: {error}", where=str(file), hint="name a config.json") from None
     if not isinstance(config, dict):
         raise ConfigError("is no configuration of a model: it holds no mapping", where=str(file))
     return read(config, where=str(file))
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no number")
 
 
 def read(config: Mapping[str, Any], *, where: str = "config.json") -> Reading:
@@ -89,6 +93,9 @@ def _architecture(r: Reader, model_type: str) -> Architecture:
     hidden = r.take("hidden", "hidden_size", "n_embd")
     heads = r.take("heads", "num_attention_heads", "n_head")
     layers = r.take("layers", "num_hidden_layers", "n_layer")
+    if layers > 10_000:
+        r.wrong("num_hidden_layers", "is more than 10000")
+        layers = 1
     positions = r.take("positions", "max_position_embeddings", "n_positions")
     mla = _mla(r)
     kv_heads = r.take("kv_heads", "num_key_value_heads", default=heads, why="as many as num_attention_heads")
@@ -130,7 +137,7 @@ def _architecture(r: Reader, model_type: str) -> Architecture:
         window_layers=window_layers,
         mla=mla,
         moe=_moe(r, layers),
-        mtp_layers=r.optional("num_nextn_predict_layers", 0),
+        mtp_layers=min(r.optional("num_nextn_predict_layers", 0), 100),
         special=r.family.special,
     )
 

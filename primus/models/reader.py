@@ -9,6 +9,8 @@ from typing import Any
 from primus.errors import Problem
 from primus.models.families import FAMILIES, NO_MATTER
 
+_MOST = 100_000_000  # no dimension of a model is near it
+
 
 class Reader:
     """A configuration on its way to an Architecture."""
@@ -42,6 +44,9 @@ class Reader:
                     return 1 if default is None else default
                 if positive and isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:
                     self.wrong(key, f"must be more than zero, not {value}")
+                    return 1 if default is None else default
+                if isinstance(value, int) and value > _MOST:
+                    self.wrong(key, f"is more than {_MOST}")
                     return 1 if default is None else default
                 self.sources[name] = key
                 return value

@@ -10,13 +10,10 @@ from primus.experiment import Experiment, flat
 from primus.experiment.schema import schema
 from primus.models import layout, maxtext, megatron, torchtitan
 from primus.models.architecture import Architecture, active_parameters, parameters
+from primus.models.gpus import BY_GFX, SKUS
 from primus.models.memory import GIB, Layout, Memory, estimate
 from primus.models.name import billions
 
-# GiB of each GPU, as its data sheet has it.
-SKUS = {"MI300X": 192, "MI325X": 256, "MI350X": 288, "MI355X": 288}
-# What a machine's own GPU is. An MI325X calls itself gfx942 too: it is told by the experiment's folder alone.
-_GFX = {"gfx942": "MI300X", "gfx950": "MI355X"}
 _MODELS = {"megatron": megatron.architecture, "torchtitan": torchtitan.architecture, "maxtext": maxtext.architecture}
 
 
@@ -57,7 +54,7 @@ def report(experiment: Experiment, *, gpus: int = 8, gfx: str = "") -> Report:
         model=model,
         layout=spread,
         memory=estimate(model, spread),
-        sku=sku if sku in SKUS else _GFX.get(gfx, ""),
+        sku=sku if sku in SKUS else BY_GFX.get(gfx, ""),
     )
 
 

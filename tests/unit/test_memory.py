@@ -10,8 +10,9 @@ import pytest
 
 from primus.experiment import load_experiment
 from primus.models.architecture import Architecture, Moe, Rope, parameters
+from primus.models.gpus import SKUS
 from primus.models.memory import GIB, Layout, estimate, split
-from primus.models.report import SKUS, report
+from primus.models.report import report
 
 from .conftest import ROOT, Experiment, Primus
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from primus.errors import ConfigError
 from primus.experiment import flat, load_experiment
 from primus.experiment.schema import schema
 from primus.models import huggingface, megatron, patterns
 from primus.models.architecture import Architecture, active_parameters, parameters
+from primus.models.preset import text
 from primus.models.report import report
 
 from .conftest import Experiment, Primus, Write
@@ -313,6 +315,9 @@ def test_a_null_is_as_good_as_nothing(primus: Primus, write: Write) -> None:
     [
         ("", "is no JSON"),
         ("[]", "holds no mapping"),
+        ("[" * 100_000, "is no JSON"),
+        ('{"rope_theta": NaN}', "is no JSON: NaN is no number"),
+        ('{"model_type": "llama", "num_hidden_layers": 1000000000000}', "num_hidden_layers: is more than"),
         ("{}", "model_type: is missing"),
         ('{"model_type": "llama"}', "hidden_size or n_embd: is missing"),
         ('{"model_type": "llama", "hidden_size": "64"}', "hidden_size: must be int, not '64'"),
@@ -375,3 +380,21 @@ def test_patterns_of_layers_are_read_as_they_are_written(layers: tuple[bool, ...
 def test_what_is_no_pattern_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="is no pattern"):
         patterns.read(text)
+
+
+ODD: tuple[object, ...] = ("x", "", -1, 0, 1.5, 10**30, True, False, None, [], [1], {}, {"a": 1})
+
+
+@pytest.mark.parametrize("model", ["TinyLlama--TinyLlama-1.1B-Chat-v1.0", "deepseek-ai--DeepSeek-V3"])
+def test_no_value_of_a_key_ends_in_a_traceback(model: str) -> None:
+    said = json.loads((PUBLISHED / f"{model}.json").read_text(encoding="utf-8"))
+    files = [{**said, key: odd} for key in said for odd in ODD]
+    yarn = {"type": "yarn", "factor": 2.0}
+    files += [{**said, "rope_scaling": {**yarn, key: odd}} for key in ("type", "factor", "x") for odd in ODD]
+    for file in files:
+        try:
+            reading = huggingface.read(file)
+        except ConfigError:
+            continue
+        assert parameters(reading.architecture) > 0
+        assert text([], megatron.preset(reading).rows)
