@@ -1,4 +1,4 @@
-"""primus config show | check | explain"""
+"""primus config show | check | explain | import-hf"""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from primus.cli import note, report
+from primus.cli.import_hf import import_hf
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
 from primus.errors import ConfigError, PrimusError
@@ -21,7 +22,10 @@ from primus.image.names import reference
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def config() -> None:
-    """Show, check and explain experiments: no GPU, engine or backend is needed, and nothing is written."""
+    """Show, check and explain experiments, import models: no GPU, engine or backend is needed.
+
+    Only import-hf writes anything.
+    """
 
 
 @config.command(context_settings=PASS_UNKNOWN)
@@ -85,19 +89,27 @@ def check(
 
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.argument("key")
+@click.argument("key", required=False)
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes of 8 GPUs, for the memory.")
 @EXPERIMENT
 def explain(
     file: Path,
-    key: str,
+    key: str | None,
+    nodes: int,
     accelerator: str | None,
     registry: str,
     preset_dirs: tuple[Path, ...],
     allow_unknown: tuple[str, ...],
 ) -> None:
-    """Say what KEY is in FILE: value, type, default, where it comes from and what it shadowed."""
+    """Say what KEY is in FILE: value, type, default, where it comes from and what it shadowed.
+
+    Without KEY: the model's size, how it is spread over GPUs, and the memory that each of them needs.
+    """
     experiment = load_experiment(file, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown)
     table = schema(experiment.framework)
+    if key is None:
+        _explain_memory(experiment, nodes)
+        return
     values = _values(experiment)
     argument = table.arguments.get(key)
     if argument is None and key not in values:
@@ -129,7 +141,19 @@ def explain(
         click.echo(f"{name:<8} {text}")
 
 
-for _command in (show, check, explain):
+def _explain_memory(experiment: Experiment, nodes: int) -> None:
+    from primus.models.report import report, rows
+
+    try:
+        found = report(experiment, gpus=8 * nodes)
+    except ValueError as error:
+        raise ConfigError(f"the memory cannot be estimated: {error}", where=str(experiment.source)) from None
+    for name, text in rows(found):
+        click.echo(f"{name:<16}{text}")
+
+
+config.add_command(import_hf)
+for _command in (show, check, explain, import_hf):
     with_settings(_command)
 
 

@@ -15,13 +15,14 @@ from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, opti
 from primus.cli.settings import with_settings
 from primus.command import Command
 from primus.errors import ConfigError
-from primus.experiment import load_experiment
+from primus.experiment import Experiment, load_experiment
 from primus.experiment.paths import absolute
 from primus.experiment.substitute import looks_secret
 from primus.image import manifest
 from primus.image.names import reference
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
 from primus.launchers.environment import clean_secrets, secret
+from primus.node import Node
 
 
 @click.command(context_settings=PASS_UNKNOWN, short_help="Train: in a container, or directly inside the image.")
@@ -123,6 +124,8 @@ def run(
     )
     for key in experiment.unknown:
         note(f"{key} is not known to {experiment.framework} and is passed on as it is")
+    if launcher != "direct" or not manifest.IN_IMAGE.exists():  # there, the launcher outside has said so
+        _warn_of_memory(experiment, nodes, gpus_per_node)
     engine = engine or default_engine()
     given = tuple(Mount.parse(text) for text in mounts)
     experiment = with_env(experiment, passed, offline=offline)
@@ -156,6 +159,27 @@ def run(
     if chosen == "direct" and (ignored := _given_for_containers()):
         note(f"the direct launcher has no container: {', '.join(ignored)} ignored")
     sys.exit(module.launch(job))
+
+
+def _warn_of_memory(experiment: Experiment, nodes: int | None, gpus_per_node: int | None) -> None:
+    """Say so if the GPUs' memory looks too small; nothing where the model or the GPU is not known."""
+    from primus.models.memory import GIB
+    from primus.models.report import report
+
+    if experiment.accelerator != "rocm":
+        return
+    here = Node.detect(accelerator="rocm", nodes=None, gpus=gpus_per_node, environ={})
+    said = os.environ.get("NNODES", "")
+    many = nodes or (int(said) if said.isdecimal() else 1)
+    try:
+        found = report(experiment, gpus=many * here.gpus, gfx=here.gfx)
+    except ValueError:
+        return
+    if found.exceeds:
+        note(
+            f"needs about {found.memory.total / GIB:.0f} GiB on each of {found.layout.gpus} GPUs, "
+            f"and an {found.sku} has {found.has}; primus config explain {experiment.source} says for what"
+        )
 
 
 def _given_for_containers() -> list[str]:

@@ -11,6 +11,8 @@ import pytest
 
 from primus.cli import cli
 
+from .conftest import Primus, Write
+
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = sorted(
     path for pattern in ("*.md", "docs/*.md", "examples/*.md", "images/*/*.md") for path in ROOT.glob(pattern)
@@ -34,8 +36,32 @@ def commands() -> list[tuple[str, list[str]]]:
     return found
 
 
+# Its commands work on what the ones before them wrote, so they are run, in order.
+STEPS = "docs/adding-models.md"
+
+
 def of(program: str) -> list[object]:
-    return [pytest.param(words[1:], id=where) for where, words in commands() if words[0] == program]
+    found = [(where, words) for where, words in commands() if words[0] == program and not where.startswith(STEPS)]
+    return [pytest.param(words[1:], id=where) for where, words in found]
+
+
+def test_the_steps_of_adding_a_model_work(primus: Primus, write: Write) -> None:
+    write("primus.yaml", "")
+    published = ROOT / "tests" / "unit" / "huggingface"
+    for model in ("TinyLlama--TinyLlama-1.1B-Chat-v1.0", "meta-llama--Llama-3.1-8B", "mistralai--Mixtral-8x7B-v0.1"):
+        write(f"{model.partition('--')[2]}/config.json", (published / f"{model}.json").read_text(encoding="utf-8"))
+    said = ""
+    for where, words in commands():
+        if where.startswith(STEPS) and words[0] == "primus":
+            done = primus(*words[1:], *(["--dry-run"] if words[1] == "run" and "--dry-run" not in words else []))
+            assert done.code == 0, f"{where}: {done.err}"
+            said += done.err + done.out
+    text = _BLOCK.sub("", (ROOT / STEPS).read_text(encoding="utf-8"))
+    assert [line for line in re.findall(r"^    (\S.*|  \w.*)$", text, re.MULTILINE) if line not in said] == []
+    assert len(list(Path().glob("examples/*/configs/MI300X/*.yaml"))) == 3
+    for example in Path().glob("examples/*/configs/MI300X/*.yaml"):
+        assert primus("config", "check", example).code == 0
+        assert primus("config", "explain", example).code == 0
 
 
 @pytest.mark.parametrize("words", of("primus"))

@@ -35,10 +35,11 @@ ALLOWED = {
     "node": {"errors"},
     "job": _PURE,
     "experiment": {"errors"},
+    "models": _PURE,
     "image": {"errors", "_version"},
     "backends": {*_PURE, "command", "node"},
     "launchers": {*_PURE, "command", "node", "job", "image"},
-    "cli": {*_PURE, "_version", "command", "node", "job", "image", "launchers"},
+    "cli": {*_PURE, "models", "_version", "command", "node", "job", "image", "launchers"},
     "__init__": {"_version"},
     "__main__": {"cli"},
 }

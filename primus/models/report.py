@@ -1,0 +1,86 @@
+"""The memory that an experiment needs of each GPU, beside what its GPUs have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from primus.experiment import Experiment, flat
+from primus.experiment.schema import schema
+from primus.models import layout, maxtext, megatron, torchtitan
+from primus.models.architecture import Architecture, active_parameters, parameters
+from primus.models.gpus import BY_GFX, SKUS
+from primus.models.memory import GIB, Layout, Memory, estimate
+from primus.models.name import billions
+
+_MODELS = {"megatron": megatron.architecture, "torchtitan": torchtitan.architecture, "maxtext": maxtext.architecture}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """An experiment's model, layout and memory; `sku` is "" where the GPU is not known."""
+
+    model: Architecture
+    layout: Layout
+    memory: Memory
+    sku: str
+
+    @property
+    def has(self) -> int:
+        """GiB of the GPU, or 0 where it is not known."""
+        return SKUS.get(self.sku, 0)
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether more is needed than there is."""
+        return bool(self.has) and self.memory.total > self.has * GIB
+
+
+def report(experiment: Experiment, *, gpus: int = 8, gfx: str = "") -> Report:
+    """The report on so many GPUs, or on the fewest that the layout takes if that is more.
+
+    Raises ValueError, saying why, where the experiment's model or layout is not understood.
+    """
+    if experiment.framework not in _MODELS:
+        raise ValueError(f"{experiment.framework}: its models are not known here")
+    table = schema(experiment.framework)
+    said = {key: value for key, value in flat(experiment.args, table).items() if value is not None}
+    args: Mapping[str, Any] = {row.name: row.default for row in table.arguments.values()} | said
+    model = _MODELS[experiment.framework](said if experiment.framework == "maxtext" else args)
+    spread = layout.layout(experiment.framework, args, model, gpus)
+    sku = experiment.source.absolute().parent.name
+    return Report(
+        model=model,
+        layout=spread,
+        memory=estimate(model, spread),
+        sku=sku if sku in SKUS else BY_GFX.get(gfx, ""),
+    )
+
+
+def rows(found: Report) -> list[tuple[str, str]]:
+    """The report as lines of a name and a text."""
+    model, spread, memory = found.model, found.layout, found.memory
+    count, active = parameters(model), active_parameters(model)
+    ways = [("tensor", spread.tensor), ("pipeline", spread.pipeline), ("context", spread.context)]
+    ways += [("expert", spread.expert), ("data", spread.data // spread.context)]
+    recompute = {"none": "nothing is recomputed", "full": "all is recomputed", "selective": "recomputing "}
+    said = recompute[spread.recompute] + (", ".join(spread.modules) if spread.recompute == "selective" else "")
+    unknown = " (the vocabulary is not known: without the embedding)" if not model.vocab else ""
+    has = f" of {found.has} GiB on an {found.sku}" if found.has else ""
+    return [
+        ("model", f"{billions(count)} parameters{f', {billions(active)} active' if active != count else ''}{unknown}"),
+        ("layout", f"{spread.gpus} GPUs: {', '.join(f'{name} {size}' for name, size in ways if size > 1) or 'alone'}"),
+        ("batch", f"{spread.batch} x {spread.length} tokens at a time, {said}"),
+        ("memory per GPU", "an estimate, without fragmentation and communication buffers"),
+        ("  parameters", gib(memory.parameters)),
+        ("  gradients", gib(memory.gradients)),
+        ("  optimizer", gib(memory.optimizer)),
+        ("  activations", gib(memory.activations)),
+        ("  total", gib(memory.total) + has),
+    ]
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB."""
+    return f"{size / GIB:.1f} GiB"
