@@ -13,10 +13,10 @@ from uuid import uuid4
 import pytest
 
 
-def executed(checkout: Path, framework: str, settings: Mapping[str, str]) -> set[str]:
+def executed(checkout: Path, framework: str, settings: Mapping[str, str], sources: list[str]) -> set[str]:
     """The instructions that a build ran rather than took from the cache."""
     done = subprocess.run(
-        ["docker", "buildx", "bake", "--progress=plain", "--set=*.output=type=cacheonly", framework],
+        ["docker", "buildx", "bake", "--progress=plain", "--set=*.output=type=cacheonly", *sources, framework],
         cwd=checkout,
         env=dict(settings),
         capture_output=True,
@@ -30,6 +30,13 @@ def executed(checkout: Path, framework: str, settings: Mapping[str, str]) -> set
 
 
 @pytest.fixture
+def sources(request: pytest.FixtureRequest) -> list[str]:
+    """Where the sources that are on no package index are, as `--source NAME=DIR` says."""
+    given = (option.split("=", 1) for option in request.config.getoption("--source"))
+    return [f"--set=*.contexts.{name}-source={Path(path).resolve()}" for name, path in given]
+
+
+@pytest.fixture
 def checkout(root: Path, tmp_path: Path) -> Path:
     """A copy of what a build reads."""
     for name in ("base", "images", "primus"):
@@ -39,19 +46,21 @@ def checkout(root: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_second_build_runs_nothing(checkout: Path, framework: str, image: str, settings: Any) -> None:
-    executed(checkout, framework, settings)
-    assert executed(checkout, framework, settings) == set()
+def test_a_second_build_runs_nothing(
+    checkout: Path, framework: str, image: str, settings: Any, sources: list[str]
+) -> None:
+    executed(checkout, framework, settings, sources)
+    assert executed(checkout, framework, settings, sources) == set()
 
 
 def test_a_change_to_the_launcher_rebuilds_no_dependency(
-    checkout: Path, framework: str, image: str, settings: Any
+    checkout: Path, framework: str, image: str, settings: Any, sources: list[str]
 ) -> None:
-    executed(checkout, framework, settings)
+    executed(checkout, framework, settings, sources)
     with (checkout / "primus/__init__.py").open("a", encoding="utf-8") as file:
         file.write(f"# {uuid4()}\n")  # not what an earlier run of this test has cached
     (checkout / "primus/__pycache__").mkdir(exist_ok=True)
     (checkout / "primus/__pycache__/x.pyc").touch()  # the build does not see these
-    ran = executed(checkout, framework, settings)
+    ran = executed(checkout, framework, settings, sources)
     assert ran
     assert all(step.startswith("COPY ") and "primus" in step for step in ran), ran
