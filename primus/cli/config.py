@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from primus.cli import note, report
+from primus.cli.config_check import check
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
-from primus.errors import ConfigError, PrimusError
+from primus.errors import ConfigError
 from primus.experiment import Experiment, flat, load_experiment
 from primus.experiment.render import as_json, resolved_yaml
 from primus.experiment.schema import schema, suggestion
@@ -56,31 +55,6 @@ def show(
         click.echo("\n".join(_with_origin(experiment)))
     else:
         click.echo(resolved_yaml(experiment), nl=False)
-
-
-@config.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@EXPERIMENT
-def check(
-    files: tuple[Path, ...],
-    accelerator: str | None,
-    registry: str,
-    preset_dirs: tuple[Path, ...],
-    allow_unknown: tuple[str, ...],
-) -> None:
-    """Check experiments, and say everything that is wrong with each. Exits with 2 if anything is."""
-    wrong = 0
-    for file in files:
-        try:
-            load_experiment(file, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown)
-        except PrimusError as error:
-            wrong += 1
-            report(error)
-        else:
-            click.echo(f"{file}: ok")
-    if wrong:
-        note(f"{wrong} of {len(files)} file(s) wrong")
-        sys.exit(ConfigError.exit_code)
 
 
 @config.command()
@@ -129,6 +103,7 @@ def explain(
         click.echo(f"{name:<8} {text}")
 
 
+config.add_command(check)
 for _command in (show, check, explain):
     with_settings(_command)
 

@@ -61,6 +61,7 @@ class Schema:
     renamed: Mapping[str, str]  # names of upstream Primus that are not the backend's -> what to write instead
 
 
+@cache
 def frameworks() -> tuple[str, ...]:
     """The backends this package knows, by name."""
     backends = resources.files("primus") / "backends"
