@@ -1,8 +1,8 @@
 """The arithmetic of a run: what must divide what, looked at before anything waits in a queue for it.
 
 Each backend states what its pinned version demands, in primus/backends/<framework>/layout.py: a function
-`requirements(said, size)`. What is not met becomes a problem here: its numbers, where they were said, and the nearest
-that would do.
+`requirements(said, size)`, and `precision(said)`, a word for what it computes in. What is not met becomes a problem
+here: its numbers, where they were said, and the nearest that would do.
 """
 
 from __future__ import annotations
@@ -129,10 +129,18 @@ def problems(experiment: Experiment, *, nodes: int | None, gpus: int) -> tuple[P
 def smallest(experiment: Experiment, gpus: int) -> int | None:
     """The smallest number of nodes of `gpus` that the experiment can start on."""
     said = Said.of(experiment)
-    for nodes in range(1, _MOST_NODES + 1):
-        if not _broken(experiment.framework, said, Size(nodes=nodes, gpus=gpus)):
-            return nodes
-    return None
+    stated = _stated(experiment.framework)
+    sizes = (Size(nodes=nodes, gpus=gpus) for nodes in range(1, _MOST_NODES + 1))
+    return next((size.nodes for size in sizes if all(item.met for item in stated(said, size))), None)
+
+
+def precision(experiment: Experiment) -> str:
+    """What the experiment computes in, in the backend's short word: bf16, fp8, ...; "" if the backend does not say."""
+    name = f"primus.backends.{experiment.framework}.layout"
+    if find_spec(name) is None:
+        return ""
+    function: Callable[[Said], str] = import_module(name).precision
+    return function(Said.of(experiment))
 
 
 @cache

@@ -1,18 +1,20 @@
-"""primus config show | check | explain"""
+"""primus config show | explain, and the group that the others belong to"""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import click
 
 from primus.cli.config_check import check
+from primus.cli.config_diff import diff
+from primus.cli.config_list import list_
+from primus.cli.config_schema import schema_
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
+from primus.cli.values import text, values
 from primus.errors import ConfigError
-from primus.experiment import Experiment, flat, load_experiment
+from primus.experiment import Experiment, load_experiment
 from primus.experiment.render import as_json, resolved_yaml
 from primus.experiment.schema import schema, suggestion
 from primus.image.names import reference
@@ -20,7 +22,7 @@ from primus.image.names import reference
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def config() -> None:
-    """Show, check and explain experiments: no GPU, engine or backend is needed, and nothing is written."""
+    """Show, check, list and compare experiments: no GPU, engine or backend is needed, and nothing is written."""
 
 
 @config.command(context_settings=PASS_UNKNOWN)
@@ -72,10 +74,10 @@ def explain(
     """Say what KEY is in FILE: value, type, default, where it comes from and what it shadowed."""
     experiment = load_experiment(file, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown)
     table = schema(experiment.framework)
-    values = _values(experiment)
+    said = values(experiment)
     argument = table.arguments.get(key)
-    if argument is None and key not in values:
-        inside = [name for name in {**table.arguments, **values} if name.startswith(f"{key}.")]
+    if argument is None and key not in said:
+        inside = [name for name in {**table.arguments, **said} if name.startswith(f"{key}.")]
         if inside:
             raise ConfigError(f"{key}: is a section; name one of its keys", hint=", ".join(inside))
         if key.startswith("env."):
@@ -86,51 +88,36 @@ def explain(
             or "KEY is an argument of the backend, env.NAME, or a key at the head of the file",
         )
     rows: list[tuple[str, str]] = [("key", key)]
-    if key in values:
-        rows.append(("value", _text(values[key])))
+    if key in said:
+        rows.append(("value", text(said[key])))
     else:
         assert argument is not None
-        rows.append(("value", f"{_text(argument.default)} (not set: the backend's default)"))
+        rows.append(("value", f"{text(argument.default)} (not set: the backend's default)"))
     if argument is not None:
         rows.append(("type", argument.type))
-        rows.append(("default", _text(argument.default)))
+        rows.append(("default", text(argument.default)))
         if argument.choices:
             rows.append(("choices", ", ".join(map(str, argument.choices))))
     if provenance := experiment.origins.get(key):
         rows.append(("from", f"{provenance.origin.layer}, {provenance.origin}"))
-        rows += [("shadows", f"{_text(value)} from {at.layer}, {at}") for value, at in reversed(provenance.shadowed)]
-    for name, text in rows:
-        click.echo(f"{name:<8} {text}")
+        rows += [("shadows", f"{text(value)} from {at.layer}, {at}") for value, at in reversed(provenance.shadowed)]
+    for name, line in rows:
+        click.echo(f"{name:<8} {line}")
 
 
-config.add_command(check)
-for _command in (show, check, explain):
+for _command in (check, diff, list_, schema_):
+    config.add_command(_command)
+for _command in (show, check, explain, diff, list_):
     with_settings(_command)
-
-
-def _values(experiment: Experiment) -> dict[str, Any]:
-    top = {
-        name: getattr(experiment, name)
-        for name in ("work_group", "user_name", "exp_name", "workspace", "framework", "accelerator")
-    }
-    return {
-        **top,
-        **{f"env.{name}": value for name, value in experiment.env.items()},
-        **flat(experiment.args, schema(experiment.framework)),
-    }
 
 
 def _with_origin(experiment: Experiment) -> list[str]:
     lines = []
-    for key, value in _values(experiment).items():
-        line = f"{key}: {_text(value)}"
+    for key, value in values(experiment).items():
+        line = f"{key}: {text(value)}"
         if provenance := experiment.origins.get(key):
             line += f"  # {provenance.origin.layer}, {provenance.origin}"
             for shadowed, at in reversed(provenance.shadowed):
-                line += f"; shadows {_text(shadowed)} ({at.layer}, {at})"
+                line += f"; shadows {text(shadowed)} ({at.layer}, {at})"
         lines.append(line)
     return lines
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

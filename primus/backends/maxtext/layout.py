@@ -142,3 +142,7 @@ def _models() -> Mapping[str, Mapping[str, Any]]:
     """models.json by name: maxtext/configs/models/*.yml at the pin."""
     text = (resources.files("primus") / "backends/maxtext/models.json").read_text(encoding="utf-8")
     return {row["name"]: row for row in json.loads(text)["models"]}
+
+
+def precision(said: Said) -> str:
+    return said["quantization"] or {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(said["dtype"], "")

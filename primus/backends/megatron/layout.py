@@ -168,3 +168,11 @@ def _sequence(said: Said) -> Iterator[Requirement]:
         yield Requirement(
             whole=(said.number("max_position_embeddings"),), parts=(sequence,), relation="at least", source=_ARGUMENTS
         )
+
+
+def precision(said: Said) -> str:
+    if said["fp4"]:
+        return "fp4"
+    if said["fp8"]:
+        return "mxfp8" if said["fp8_recipe"] == "mxfp8" else "fp8"
+    return "bf16" if said["bf16"] else "fp16" if said["fp16"] else "fp32"

@@ -133,3 +133,12 @@ def _models() -> Mapping[tuple[str, str], Mapping[str, Any]]:
     """models.json by name and flavor: torchtitan/models/*/__init__.py at the pin."""
     text = (resources.files("primus") / "backends/torchtitan/models.json").read_text(encoding="utf-8")
     return {(row["name"], row["flavor"]): row for row in json.loads(text)["models"]}
+
+
+def precision(said: Said) -> str:
+    converters = [str(name) for name in said["model.converters"] or ()]
+    if any(name.endswith(".mx") for name in converters):
+        return "mxfp8"
+    if any(name.endswith(".float8") for name in converters):
+        return "fp8"
+    return {"bfloat16": "bf16", "float32": "fp32"}.get(said["training.mixed_precision_param"], "")
