@@ -9,11 +9,12 @@ import pytest
 
 from primus import layout
 from primus.experiment import load_experiment
-from primus.experiment.schema import frameworks, schema
+from primus.experiment.schema import schema
 
 from .conftest import EXAMPLES, ROOT, Primus, Write
 from .conftest import Experiment as Write_experiment
 
+MODELS = sorted(ROOT.glob("primus/backends/*/models.json"))
 MEGATRON = ("num_layers=32", "num_attention_heads=32", "hidden_size=4096", "max_position_embeddings=8192",
             "seq_length=8192", "micro_batch_size=2", "global_batch_size=256")  # fmt: skip
 GQA = ("group_query_attention=true", "num_query_groups=8")
@@ -53,6 +54,7 @@ def parse(words: str) -> tuple[str, ...]:
         ("pipeline_model_parallel_size=4 num_layers=31 hybrid_layer_pattern=M*M*", 1, ""),
         ("pipeline_model_parallel_size=5 use_checkpoint_args=true", 5, ""),
         ("tensor_model_parallel_size=3 use_checkpoint_args=true use_mp_args_from_checkpoint_args=true", 1, ""),
+        ("global_batch_size=null", 1, ""),
         ("sequence_parallel=true seq_length=8191", 1, ""),  # Megatron turns it off without tensor parallelism
         # what does not
         ("tensor_model_parallel_size=16", 1, "world size 8 (1 node x 8) is not a multiple of tensor_model"),
@@ -64,6 +66,8 @@ def parse(words: str) -> tuple[str, ...]:
         ("global_batch_size=250", 1, "global_batch_size: 250"),
         ("global_batch_size=250 decrease_batch_size_if_needed=true", 1, "global_batch_size: 250"),
         ("eval_global_batch_size=250", 1, "eval_global_batch_size: 250"),
+        ("global_batch_size=null eval_global_batch_size=100", 1, "eval_global_batch_size: 100"),
+        ("global_batch_size=null eval_micro_batch_size=4", 1, "global batch size 16 (one micro batch"),
         ("global_batch_size=8", 1, "x data parallel size 8 = 16"),
         ("num_experts=60 expert_model_parallel_size=8", 1, "num_experts: 60"),
         ("expert_model_parallel_size=2", 1, "is not 1 (all there is without num_experts)"),
@@ -159,6 +163,7 @@ def test_torchtitan(
         ("model_name=mixtral-8x7b ici_expert_parallelism=16", 1, 16, "num_experts 8 (of mixtral-8x7b"),
         ("ici_context_parallelism=8 max_target_length=4092", 1, 8, "max_target_length: 4092"),
         ("per_device_batch_size=1.25", 1, 8, "batch 10"),
+        ("ici_context_parallelism=-1", None, 8, "less than axes that are -1: 2 (ici_fsdp_parallelism, ici_context"),
         ("ici_pipeline_parallelism=3", None, 8, "layers in the pipeline 80"),
         ("ici_pipeline_parallelism=4 num_pipeline_repeats=3", None, 8, "is not"),
         ("ici_pipeline_parallelism=4 num_pipeline_microbatches=6", None, 8, "num_pipeline_microbatches: 6"),
@@ -210,7 +215,7 @@ def test_every_example_starts_on_its_smallest_number_of_nodes(example: Path) -> 
     nodes = layout.smallest(found, gpus)
     assert nodes is not None
     assert layout.problems(found, nodes=None, gpus=gpus) == layout.problems(found, nodes=nodes, gpus=gpus) == ()
-    if found.framework == "megatron":
+    if found.framework == "megatron" and example.parent.name == "MI300X":
         model = example.stem.rsplit("-", 2)[0]
         assert nodes == REFERENCE.get(model, 1)
 
@@ -247,8 +252,7 @@ def test_run_refuses_before_anything_else(launcher: str, primus: Primus) -> None
         assert "8 nodes" in done.err
 
 
-@pytest.mark.parametrize("framework", [name for name in frameworks() if name != "megatron"])
-def test_the_models_are_those_of_the_pin(framework: str) -> None:
-    file = ROOT / "primus/backends" / framework / "models.json"
-    table = json.loads(file.read_text(encoding="utf-8"))
-    assert table["version"] == schema(framework).version
+@pytest.mark.parametrize("file", MODELS, ids=lambda file: file.parent.name)
+def test_the_models_are_those_of_the_pin(file: Path) -> None:
+    """Moving a pin means reading them anew, and going through the backend's layout.py."""
+    assert json.loads(file.read_text(encoding="utf-8"))["version"] == schema(file.parent.name).version

@@ -43,6 +43,12 @@ def requirements(said: Said, size: Size | None) -> Iterator[Requirement]:
             across = _resolved(said, "dcn", slices)
             degrees = {axis: degrees[axis] * across[axis] for axis in degrees}
             yield from _divided(said, model, degrees, size)
+    for kind in ("ici", "dcn"):
+        open_ = tuple(name for axis in said["mesh_axes"] if said[name := _argument(kind, axis)] == -1)
+        if open_:
+            one = computed("", 1, "axis that takes what is left")
+            left = computed("axes that are -1:", len(open_), ", ".join(open_), keys=open_)
+            yield Requirement(whole=(one,), parts=(left,), relation="at least", source=_MESH)
     if known:
         yield from _pipeline(said, model)
 

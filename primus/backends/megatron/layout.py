@@ -41,10 +41,11 @@ def _processes(said: Said, size: Size) -> Iterator[Requirement]:
     if not whole.met:
         return
     replicas = computed("data parallel size", size.world.value // prod(number.value for number in dense))
-    if said["global_batch_size"] is None:  # Megatron's is then one micro batch for each replica
-        return
-    batch = said.number("global_batch_size")
     micro = said.number("micro_batch_size")
+    if said["global_batch_size"] is None:
+        batch = computed("global batch size", micro.value * replicas.value, "one micro batch for each replica")
+    else:
+        batch = said.number("global_batch_size")
     if not said["decrease_batch_size_if_needed"]:
         yield Requirement(whole=(batch,), parts=(micro, replicas), source=_BATCHES)
     # Evaluation takes the training's sizes where it has none of its own, and must fit whatever the above says.
