@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,9 @@ from primus.cli.options import EXPERIMENT
 from primus.errors import ConfigError, PrimusError
 from primus.experiment import load_experiment
 from primus.experiment.schema import frameworks
+
+# What follows the model in an example's name: precision and stage.
+_NOT_THE_MODEL = re.compile("-|_(?:lora|sft|pretrain|posttrain)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +101,7 @@ def _row(
         file=str(path),
         framework=found.framework,
         sku=path.parent.name if path.parent.parent.name == "configs" else "",
-        model=path.stem.split("-")[0],
+        model=_NOT_THE_MODEL.split(path.stem)[0],
         precision=layout.precision(found),
         stage=found.stage,
         nodes=layout.smallest(found, gpus_of(found.accelerator, gpus)),

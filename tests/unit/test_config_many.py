@@ -91,9 +91,24 @@ def test_list_has_every_example(primus: Primus) -> None:
 def test_the_precision_is_the_one_in_the_name(example: Path, primus: Primus) -> None:
     """...where a name has one: what is listed comes from the arguments."""
     row = json.loads(primus("config", "list", example, "--format", "json").out)[0]
-    said = example.stem.lower().split("-")[1]
+    said = [*example.stem.lower().split("-"), ""][1]
     if said in ("bf16", "fp8", "nanoo_fp8") and (ROOT / "primus/backends" / row["framework"] / "layout.py").is_file():
         assert said in row["precision"]
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("llama3.1_8B-BF16-pretrain", "llama3.1_8B"),
+        ("qwen3_0.6B-pretrain", "qwen3_0.6B"),
+        ("qwen3_32b_lora_posttrain", "qwen3_32b"),
+        ("llama3_8b_sft_posttrain_packed", "llama3_8b"),
+        ("mine", "mine"),
+    ],
+)
+def test_the_model_is_what_the_name_begins_with(primus: Primus, experiment: Experiment, name: str, model: str) -> None:
+    path = experiment().rename(f"{name}.yaml")
+    assert json.loads(primus("config", "list", path, "--format", "json").out)[0]["model"] == model
 
 
 @pytest.mark.parametrize(
