@@ -59,13 +59,16 @@ def json_schema(framework: str) -> dict[str, Any]:
 
 def _section(table: Schema, prefix: str) -> dict[str, Any]:
     properties: dict[str, Any] = {}
-    for name, argument in table.arguments.items():
-        if name.startswith(prefix):
-            key, _, rest = name[len(prefix) :].partition(".")
-            if not rest:
-                properties[key] = _argument(argument)
-            elif key not in properties:
-                properties[key] = _section(table, f"{prefix}{key}.")
+    keys = dict.fromkeys(name[len(prefix) :].split(".")[0] for name in table.arguments if name.startswith(prefix))
+    for key in keys:
+        own = table.arguments.get(f"{prefix}{key}")
+        section = f"{prefix}{key}" in table.sections
+        if own is None:
+            properties[key] = _section(table, f"{prefix}{key}.")
+        elif section:  # a part that can be left out, as a whole or by its keys
+            properties[key] = {"anyOf": [_argument(own), _section(table, f"{prefix}{key}.")]}
+        else:
+            properties[key] = _argument(own)
     return {"type": ["object", "null"], "additionalProperties": False, "properties": properties}
 
 
