@@ -93,11 +93,6 @@ def _model(said: Said) -> Iterator[Requirement]:
             parts=(said.number("expert_model_parallel_size"),),
             source=_ARGUMENTS,
         )
-    else:
-        one = computed("", 1, "all there is without num_experts")
-        yield Requirement(
-            whole=(said.number("expert_model_parallel_size"),), parts=(one,), relation="equal", source=_ARGUMENTS
-        )
 
 
 def _pipeline(said: Said) -> Iterator[Requirement]:
