@@ -115,14 +115,16 @@ def problems(experiment: Experiment, *, nodes: int | None, gpus: int) -> tuple[P
     said = Said.of(experiment)
     size = None if nodes is None else Size(nodes=nodes, gpus=gpus)
     broken = _broken(experiment.framework, said, size)
-    found = {  # two of a backend's demands may come to the same
-        _message(requirement, experiment.origins): Problem(
-            message=_message(requirement, experiment.origins),
-            where=_where(requirement, experiment.origins),
-            hint=_hint(requirement, broken, experiment.framework, said, size),
-        )
-        for requirement in broken.values()
-    }
+    found: dict[str, Problem] = {}
+    for requirement in broken.values():
+        message = _message(requirement, experiment.origins)
+        if message not in found:  # two of a backend's demands may come to the same
+            near = _hint(requirement, broken, experiment.framework, said, size)
+            found[message] = Problem(
+                message=message,
+                where=_where(requirement, experiment.origins),
+                hint=f"{near} [{requirement.source}]" if near else f"{requirement.source} demands it",
+            )
     return tuple(found.values())
 
 

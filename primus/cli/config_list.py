@@ -16,6 +16,7 @@ from primus.cli.many import each, experiments, gpus_of
 from primus.cli.options import EXPERIMENT
 from primus.errors import ConfigError, PrimusError
 from primus.experiment import load_experiment
+from primus.experiment.paths import exists
 from primus.experiment.schema import frameworks
 
 # What follows the model in an example's name: precision and stage.
@@ -58,6 +59,9 @@ def list_(
     allow_unknown: tuple[str, ...],
 ) -> None:
     """List experiments, and how many nodes each needs to start. Without a DIRECTORY, the checkout's examples/."""
+    for path in directories:
+        if not exists(path):
+            raise ConfigError("no such file or directory", where=str(path))
     paths = experiments(directories or (_examples(),))
     row = partial(_row, gpus=gpus_per_node, accelerator=accelerator, presets=preset_dirs, allow=allow_unknown)
     found = each(row, paths, label="reading")

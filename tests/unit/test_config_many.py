@@ -131,6 +131,7 @@ def test_list_is_a_table_of_the_checkout_that_one_stands_in(
     primus: Primus, monkeypatch: pytest.MonkeyPatch, write: Write
 ) -> None:
     assert "there is no examples/ here or above" in primus("config", "list").err
+    assert primus("config", "list", "nope") == (2, "", "error: nope: no such file or directory\n")
     monkeypatch.chdir(ROOT / "docs")
     done = primus("config", "list", "--sku", "CPU")
     assert (done.code, done.err) == (0, "")

@@ -237,7 +237,7 @@ def test_a_problem_names_the_place_and_the_nearest(write: Write, primus: Primus)
     assert (
         "error: a.yaml:5:35: world size 8 (1 node x 8) is not a multiple of "
         "tensor_model_parallel_size: 3 (a.yaml:5:35)\n"
-        "hint: nearest that fit: tensor_model_parallel_size: 2 or 4\n"
+        "hint: nearest that fit: tensor_model_parallel_size: 2 or 4 [megatron/training/arguments.py validate_args]\n"
     ) in done.err
 
 
