@@ -29,6 +29,7 @@ lint: .venv/ready
 
 bench: .venv/ready
 	.venv/bin/python benchmarks/startup.py
+	.venv/bin/python benchmarks/check.py
 
 clean:
 	rm -rf .venv .venv-* output

@@ -43,9 +43,7 @@ class Node:
         node one process. Raises ConfigError for a number that is none or does not fit.
         """
         found = gfx_targets(topology) if accelerator == "rocm" else ()
-        visible = _visible(found, environ)
-        count = gpus or _number(environ, "GPUS_PER_NODE", 1) or len(visible) or (8 if accelerator == "rocm" else 1)
-        total = nodes or _number(environ, "NNODES", 1) or 1
+        total, count = size(accelerator=accelerator, nodes=nodes, gpus=gpus, environ=environ, topology=topology)
         rank = _number(environ, "NODE_RANK", 0) or 0
         if rank >= total:
             raise ConfigError(
@@ -67,6 +65,20 @@ class Node:
             master_port=_number(environ, "MASTER_PORT", 1, 65535) or DEFAULT_PORT,
             gfx=found[0] if found else "",
         )
+
+
+def size(
+    *,
+    accelerator: str,
+    nodes: int | None,
+    gpus: int | None,
+    environ: Mapping[str, str],
+    topology: Path = _TOPOLOGY,
+) -> tuple[int, int]:
+    """How many nodes the job has, and GPUs (or CPU processes) each: see Node.detect."""
+    visible = _visible(gfx_targets(topology) if accelerator == "rocm" else (), environ)
+    count = gpus or _number(environ, "GPUS_PER_NODE", 1) or len(visible) or (8 if accelerator == "rocm" else 1)
+    return nodes or _number(environ, "NNODES", 1) or 1, count
 
 
 def gfx_targets(topology: Path = _TOPOLOGY) -> tuple[str, ...]:

@@ -1,20 +1,21 @@
-"""primus config show | check | explain | import-hf"""
+"""primus config show | explain, and the group that the others belong to."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from primus.cli import note, report
+from primus.cli.config_check import check
+from primus.cli.config_diff import diff
+from primus.cli.config_list import list_
+from primus.cli.config_schema import schema_
 from primus.cli.import_hf import import_hf
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
-from primus.errors import ConfigError, PrimusError
-from primus.experiment import Experiment, flat, load_experiment
+from primus.cli.values import text, values
+from primus.errors import ConfigError
+from primus.experiment import Experiment, load_experiment
 from primus.experiment.render import as_json, resolved_yaml
 from primus.experiment.schema import schema, suggestion
 from primus.image.names import reference
@@ -22,7 +23,7 @@ from primus.image.names import reference
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def config() -> None:
-    """Show, check and explain experiments, import models: no GPU, engine or backend is needed.
+    """Show, check, list and compare experiments, import models: no GPU, engine or backend is needed.
 
     Only import-hf writes anything.
     """
@@ -63,31 +64,6 @@ def show(
 
 
 @config.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@EXPERIMENT
-def check(
-    files: tuple[Path, ...],
-    accelerator: str | None,
-    registry: str,
-    preset_dirs: tuple[Path, ...],
-    allow_unknown: tuple[str, ...],
-) -> None:
-    """Check experiments, and say everything that is wrong with each. Exits with 2 if anything is."""
-    wrong = 0
-    for file in files:
-        try:
-            load_experiment(file, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown)
-        except PrimusError as error:
-            wrong += 1
-            report(error)
-        else:
-            click.echo(f"{file}: ok")
-    if wrong:
-        note(f"{wrong} of {len(files)} file(s) wrong")
-        sys.exit(ConfigError.exit_code)
-
-
-@config.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("key", required=False)
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes of 8 GPUs, for the memory.")
@@ -110,10 +86,10 @@ def explain(
     if key is None:
         _explain_memory(experiment, nodes)
         return
-    values = _values(experiment)
+    said = values(experiment)
     argument = table.arguments.get(key)
-    if argument is None and key not in values:
-        inside = [name for name in {**table.arguments, **values} if name.startswith(f"{key}.")]
+    if argument is None and key not in said:
+        inside = [name for name in {**table.arguments, **said} if name.startswith(f"{key}.")]
         if inside:
             raise ConfigError(f"{key}: is a section; name one of its keys", hint=", ".join(inside))
         if key.startswith("env."):
@@ -124,21 +100,21 @@ def explain(
             or "KEY is an argument of the backend, env.NAME, or a key at the head of the file",
         )
     rows: list[tuple[str, str]] = [("key", key)]
-    if key in values:
-        rows.append(("value", _text(values[key])))
+    if key in said:
+        rows.append(("value", text(said[key])))
     else:
         assert argument is not None
-        rows.append(("value", f"{_text(argument.default)} (not set: the backend's default)"))
+        rows.append(("value", f"{text(argument.default)} (not set: the backend's default)"))
     if argument is not None:
         rows.append(("type", argument.type))
-        rows.append(("default", _text(argument.default)))
+        rows.append(("default", text(argument.default)))
         if argument.choices:
             rows.append(("choices", ", ".join(map(str, argument.choices))))
     if provenance := experiment.origins.get(key):
         rows.append(("from", f"{provenance.origin.layer}, {provenance.origin}"))
-        rows += [("shadows", f"{_text(value)} from {at.layer}, {at}") for value, at in reversed(provenance.shadowed)]
-    for name, text in rows:
-        click.echo(f"{name:<8} {text}")
+        rows += [("shadows", f"{text(value)} from {at.layer}, {at}") for value, at in reversed(provenance.shadowed)]
+    for name, line in rows:
+        click.echo(f"{name:<8} {line}")
 
 
 def _explain_memory(experiment: Experiment, nodes: int) -> None:
@@ -148,38 +124,23 @@ def _explain_memory(experiment: Experiment, nodes: int) -> None:
         found = report(experiment, gpus=8 * nodes)
     except ValueError as error:
         raise ConfigError(f"the memory cannot be estimated: {error}", where=str(experiment.source)) from None
-    for name, text in rows(found):
-        click.echo(f"{name:<16}{text}")
+    for name, line in rows(found):
+        click.echo(f"{name:<16}{line}")
 
 
-config.add_command(import_hf)
-for _command in (show, check, explain, import_hf):
+for _command in (check, diff, list_, schema_, import_hf):
+    config.add_command(_command)
+for _command in (show, check, explain, diff, list_, import_hf):
     with_settings(_command)
-
-
-def _values(experiment: Experiment) -> dict[str, Any]:
-    top = {
-        name: getattr(experiment, name)
-        for name in ("work_group", "user_name", "exp_name", "workspace", "framework", "accelerator")
-    }
-    return {
-        **top,
-        **{f"env.{name}": value for name, value in experiment.env.items()},
-        **flat(experiment.args, schema(experiment.framework)),
-    }
 
 
 def _with_origin(experiment: Experiment) -> list[str]:
     lines = []
-    for key, value in _values(experiment).items():
-        line = f"{key}: {_text(value)}"
+    for key, value in values(experiment).items():
+        line = f"{key}: {text(value)}"
         if provenance := experiment.origins.get(key):
             line += f"  # {provenance.origin.layer}, {provenance.origin}"
             for shadowed, at in reversed(provenance.shadowed):
-                line += f"; shadows {_text(shadowed)} ({at.layer}, {at})"
+                line += f"; shadows {text(shadowed)} ({at.layer}, {at})"
         lines.append(line)
     return lines
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

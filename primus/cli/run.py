@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from primus import layout
 from primus.cli import note
 from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
@@ -22,7 +23,7 @@ from primus.image import manifest
 from primus.image.names import reference
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
 from primus.launchers.environment import clean_secrets, secret
-from primus.node import Node
+from primus.node import Node, size
 
 
 @click.command(context_settings=PASS_UNKNOWN, short_help="Train: in a container, or directly inside the image.")
@@ -126,6 +127,9 @@ def run(
         note(f"{key} is not known to {experiment.framework} and is passed on as it is")
     if launcher != "direct" or not manifest.IN_IMAGE.exists():  # there, the launcher outside has said so
         _warn_of_memory(experiment, nodes, gpus_per_node)
+    count, gpus = size(accelerator=experiment.accelerator, nodes=nodes, gpus=gpus_per_node, environ=os.environ)
+    if wrong := layout.problems(experiment, nodes=count, gpus=gpus):
+        raise ConfigError(wrong)
     engine = engine or default_engine()
     given = tuple(Mount.parse(text) for text in mounts)
     experiment = with_env(experiment, passed, offline=offline)

@@ -15,8 +15,8 @@ from primus.experiment.types import ACCELERATORS, STAGES, Origin, Template
 from primus.experiment.yaml import Map, Node, Scalar, scalar_value
 
 REQUIRED = ("work_group", "user_name", "exp_name", "workspace")
-_TOP = (*REQUIRED, "accelerator", "env", "modules", "extends")
-_MODULE = ("framework", "config", "model", "overrides")
+TOP = (*REQUIRED, "accelerator", "env", "modules", "extends")
+MODULE = ("framework", "config", "model", "overrides")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Document:
 
 def read_document(node: Map, accelerator: str | None) -> tuple[Document, list[Problem]]:
     """The document, and what is wrong with it. Raises ConfigError if that is so much that nothing can follow."""
-    problems = [unknown_key(key, node.keys[key], _TOP) for key in node.items if key not in _TOP]
+    problems = [unknown_key(key, node.keys[key], TOP) for key in node.items if key not in TOP]
     text = {key: _text(node, key, problems) for key in REQUIRED}
     device = accelerator or _text(node, "accelerator", problems, default="rocm")
     if device not in ACCELERATORS:
@@ -95,10 +95,10 @@ def _module(document: Map, problems: list[Problem]) -> tuple[str | None, Map | N
         return None, None
     problems += [
         unknown_key(
-            f"modules.{known[0]}.{key}", module.keys[key], tuple(f"modules.{known[0]}.{name}" for name in _MODULE)
+            f"modules.{known[0]}.{key}", module.keys[key], tuple(f"modules.{known[0]}.{name}" for name in MODULE)
         )
         for key in module.items
-        if key not in _MODULE
+        if key not in MODULE
     ]
     return known[0], module
 

@@ -71,6 +71,7 @@ class Schema:
     unfold: frozenset[str]  # sections whose keys, dotted ones too, are the arguments beside them
 
 
+@cache
 def frameworks() -> tuple[str, ...]:
     """The backends this package knows, by name."""
     backends = resources.files("primus") / "backends"

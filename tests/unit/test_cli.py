@@ -83,8 +83,9 @@ def test_what_is_wrong_with_the_command_line_is_talk_and_exit_code_2(
 def test_check_goes_on_after_a_wrong_file(primus: Primus, experiment: Experiment, write: Write) -> None:
     good, bad = experiment(), write("bad.yaml", "a: [")
     done = primus("config", "check", bad, good, "nope.yaml")
-    assert (done.code, done.out) == (2, "exp.yaml: ok\n")
+    assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: bad.yaml:")
+    assert "error: nope.yaml: no such file" in done.err
     assert done.err.endswith("primus: 2 of 3 file(s) wrong\n")
 
 

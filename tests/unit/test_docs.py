@@ -76,7 +76,7 @@ def test_primus_command_parses(words: list[str], monkeypatch: pytest.MonkeyPatch
         command, words = found, words[1:]
     parsed = command.make_context(command.name, list(words))
     files = [parsed.params.get("config"), parsed.params.get("file"), *parsed.params.get("files", ())]
-    assert [file for file in files if file is not None and not Path(file).is_file()] == []
+    assert [file for file in files if file is not None and not Path(file).exists()] == []
 
 
 @pytest.mark.parametrize("words", of("make"))

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import pytest
 
+from primus import layout
 from primus.experiment import load_experiment
 from primus.experiment.render import as_json, resolved_yaml
 
@@ -68,6 +69,9 @@ def test_a_dry_run_of_an_example_works_anywhere_and_writes_nothing(
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
     monkeypatch.setattr(os, "execvpe", refuse)
+    found = load_experiment(representative)
+    nodes = layout.smallest(found, 8 if found.accelerator == "rocm" else 1)
+    os.environ.update(NNODES=str(nodes), NODE_RANK="0", MASTER_ADDR="10.0.0.1")
     before = listing(Path.cwd(), Path(os.environ["HOME"]))
     done = primus("run", "--config", representative, "--launcher", launcher, "--dry-run")
     assert done.code == 0

@@ -1,0 +1,123 @@
+"""primus config list"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+
+from primus import layout
+from primus.cli import note
+from primus.cli.many import each, experiments, gpus_of
+from primus.cli.options import EXPERIMENT
+from primus.errors import ConfigError, PrimusError
+from primus.experiment import load_experiment
+from primus.experiment.paths import exists
+from primus.experiment.schema import frameworks
+
+# What follows the model in an example's name: precision and stage.
+_NOT_THE_MODEL = re.compile("-|_(?:lora|sft|pretrain|posttrain)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """What the list says of one experiment."""
+
+    file: str
+    framework: str
+    sku: str  # the GPU that the directory is named after; "" outside of <framework>/configs/<SKU>/
+    model: str
+    precision: str
+    stage: str
+    nodes: int | None  # the fewest that can start it; null if no number can
+
+
+@click.command("list")
+@click.argument("directories", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE|DIRECTORY]...")
+@click.option("--framework", type=click.Choice(frameworks()), help="Only this backend's.")
+@click.option("--sku", help="Only for this GPU: MI300X, MI325X, MI355X, CPU.")
+@click.option("--model", help="Only models with this in their name, e.g. llama3.")
+@click.option("--precision", help="Only with this in their precision, e.g. fp8, bf16.")
+@click.option("--gpus-per-node", type=click.IntRange(1), help="GPUs of each node.  [default: 8; on cpu 1]")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@EXPERIMENT
+def list_(
+    directories: tuple[Path, ...],
+    framework: str | None,
+    sku: str | None,
+    model: str | None,
+    precision: str | None,
+    gpus_per_node: int | None,
+    form: str,
+    accelerator: str | None,
+    registry: str,
+    preset_dirs: tuple[Path, ...],
+    allow_unknown: tuple[str, ...],
+) -> None:
+    """List experiments, and how many nodes each needs to start. Without a DIRECTORY, the checkout's examples/."""
+    for path in directories:
+        if not exists(path):
+            raise ConfigError("no such file or directory", where=str(path))
+    paths = experiments(directories or (_examples(),))
+    row = partial(_row, gpus=gpus_per_node, accelerator=accelerator, presets=preset_dirs, allow=allow_unknown)
+    found = each(row, paths, label="reading")
+    wrong = found.count(None)
+    rows = [
+        row
+        for row in found
+        if row is not None
+        and framework in (None, row.framework)
+        and (sku is None or sku.lower() == row.sku.lower())
+        and (model or "").lower() in row.model.lower()
+        and (precision or "").lower() in row.precision
+    ]
+    if form == "json":
+        click.echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+    elif rows:
+        click.echo("\n".join(_table(rows)))
+    if not rows:
+        note("nothing is like that")
+    if wrong:
+        note(f"{wrong} file(s) wrong and not listed; primus config check says what is")
+
+
+def _examples() -> Path:
+    """examples/ of the checkout that the current directory lies in."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "examples").is_dir():
+            return (folder / "examples").relative_to(here) if folder == here else folder / "examples"
+    raise ConfigError("there is no examples/ here or above", hint="name a directory: primus config list DIRECTORY")
+
+
+def _row(
+    path: Path, *, gpus: int | None, accelerator: str | None, presets: tuple[Path, ...], allow: tuple[str, ...]
+) -> _Row | None:
+    try:
+        found = load_experiment(path, preset_dirs=presets, accelerator=accelerator, allow_unknown=allow)
+    except PrimusError:
+        return None
+    return _Row(
+        file=str(path),
+        framework=found.framework,
+        sku=path.parent.name if path.parent.parent.name == "configs" else "",
+        model=_NOT_THE_MODEL.split(path.stem)[0],
+        precision=layout.precision(found),
+        stage=found.stage,
+        nodes=layout.smallest(found, gpus_of(found.accelerator, gpus)),
+    )
+
+
+def _table(rows: list[_Row]) -> list[str]:
+    titles = ("framework", "sku", "model", "precision", "stage", "nodes", "file")
+    lines = [titles, *(tuple(_cell(getattr(row, title)) for title in titles) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _cell(value: object) -> str:
+    return "-" if value in (None, "") else str(value)
