@@ -150,24 +150,17 @@ SHIPPED = {
 # preset -> field -> (shipped, published).
 # - positions: how long a sequence may be; a rotary model's weights do not depend on it, and no example is longer.
 #   DeepSeek's presets leave it to the experiment.
-# - rope: Llama 3's scaling to 131072 positions, which does next to nothing for the 8192 that the examples train on.
-# - tied, qkv_bias, qk_norm, head_dim: another model than the published one, of nearly its size and speed; the published
-#   weights do not fit it. An imported preset is the published model.
 Fields = dict[str, tuple[object, object]]
-_LLAMA3: Fields = {"rope.scaling": ("", "llama3"), "rope.factor": (1.0, 8.0), "rope.original": (0, 8192)}
 _SHORT: Fields = {"positions": (8192, 131072)}
-_LLAMA32: Fields = {**_LLAMA3, **_SHORT, "rope.factor": (1.0, 32.0), "tied": (False, True)}
 _QWEN3: Fields = {"positions": (131072, 40960)}
 _LATER: Fields = {"positions": (0, 163840)}
 EXCEPTIONS: dict[str, Fields] = {
-    "llama3.1_8B": _LLAMA3,
-    "llama3.1_70B": _LLAMA3,
-    "llama3.1_405B": {**_LLAMA3, **_SHORT},
-    "llama3.2_1B": _LLAMA32,
-    "llama3.2_3B": _LLAMA32,
-    "qwen2.5_3B": {"positions": (131072, 32768), "tied": (False, True), "qkv_bias": (False, True)},
-    "qwen3_8B": {**_QWEN3, "qk_norm": (False, True)},
-    "qwen3_32B": {**_QWEN3, "qk_norm": (False, True), "head_dim": (80, 128)},
+    "llama3.1_405B": _SHORT,
+    "llama3.2_1B": _SHORT,
+    "llama3.2_3B": _SHORT,
+    "qwen2.5_3B": {"positions": (131072, 32768)},
+    "qwen3_8B": _QWEN3,
+    "qwen3_32B": _QWEN3,
     "qwen3_30B_A3B": _QWEN3,
     "qwen3_235B_A22B": _QWEN3,
     "mixtral_8x7B_v0.1": {"positions": (4096, 32768)},
