@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from primus.experiment.coerce import Argument
 from primus.experiment.document import MODULE, TOP
-from primus.experiment.schema import Argument, Schema, schema
+from primus.experiment.schema import Schema, schema
 from primus.experiment.types import ACCELERATORS, STAGES
 
 _VARIABLE = {"$ref": "#/definitions/variable"}

@@ -9,7 +9,8 @@ import pytest
 
 from primus.errors import ConfigError
 from primus.experiment import load_experiment, rules
-from primus.experiment.schema import coerce, frameworks, schema
+from primus.experiment.coerce import coerce
+from primus.experiment.schema import frameworks, schema
 from primus.experiment.types import ACCELERATORS, Origin
 from primus.experiment.yaml import Scalar
 

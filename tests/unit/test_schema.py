@@ -9,7 +9,8 @@ import pytest
 
 from primus.errors import ConfigError
 from primus.experiment import load_experiment
-from primus.experiment.schema import Argument, coerce, frameworks, schema
+from primus.experiment.coerce import Argument, coerce
+from primus.experiment.schema import frameworks, schema
 from primus.experiment.yaml import parse
 
 from .conftest import Experiment, Primus
