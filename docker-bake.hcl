@@ -227,6 +227,6 @@ target "validate" {
   dockerfile = "images/${framework}/Dockerfile"
   target     = "source"
   contexts   = merge({ base-source = "target:base-source" }, source_contexts(framework))
-  args       = source_args(framework)
+  args       = merge(source_args(framework), { ACCELERATOR = ACCELERATOR })
   output     = ["type=cacheonly"]
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -129,3 +130,24 @@ def test_a_source_of_another_commit(checkout: Path) -> None:
     done = validate(checkout)
     assert done.returncode != 0
     assert f"has no commit {'1' * 40}" in done.stderr
+
+
+@pytest.mark.parametrize("backend", ["maxdiffusion", "specforge"])
+def test_the_sources_of_backends_are_checked_by_their_commit(
+    backend: str, checkout: Path, root: Path, settings: Mapping[str, str]
+) -> None:
+    """Their own Dockerfiles, as far as it goes without their sources: to a repository that is not theirs."""
+    upstream = checkout.parent / "upstream"
+    done = subprocess.run(
+        [
+            *("docker", "buildx", "bake", "--progress=plain", f"validate-{backend}"),
+            f"--set=*.contexts.{backend}-source={upstream}",
+        ],
+        cwd=root,
+        env={**settings, "ACCELERATOR": "rocm"},  # with it, every backend that has a source
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert re.search("error: /source: has no commit [0-9a-f]{40}", done.stderr), done.stderr
