@@ -12,6 +12,8 @@ from uuid import uuid4
 
 import pytest
 
+from tests.conftest import NEED_A_SOURCE
+
 
 def executed(checkout: Path, framework: str, settings: Mapping[str, str], sources: list[str]) -> set[str]:
     """The instructions that a build ran rather than took from the cache."""
@@ -30,9 +32,11 @@ def executed(checkout: Path, framework: str, settings: Mapping[str, str], source
 
 
 @pytest.fixture
-def sources(request: pytest.FixtureRequest) -> list[str]:
+def sources(framework: str, request: pytest.FixtureRequest) -> list[str]:
     """Where the sources that are on no package index are, as `--source NAME=DIR` says."""
-    given = (option.split("=", 1) for option in request.config.getoption("--source"))
+    given = [option.split("=", 1) for option in request.config.getoption("--source")]
+    if framework in NEED_A_SOURCE and framework not in dict(given):
+        pytest.skip(f"{framework}: no --source {framework}=DIR")
     return [f"--set=*.contexts.{name}-source={Path(path).resolve()}" for name, path in given]
 
 
