@@ -10,6 +10,8 @@ BRIDGE_LOCK = images/megatron_bridge/requirements.cpu.txt
 SPECFORGE_LOCKS = base/requirements-launcher.txt base/requirements-torch.txt images/specforge/requirements.cpu.txt
 # Few retries: a site that cannot reach PyTorch's own index has its wheels elsewhere.
 TORCH_INSTALL = --retries 1 --no-deps -r base/requirements-torch.cpu.txt
+# By a path: by setuptools' other way, a folder named primus/ where one stands would come first.
+EDITABLE = --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 PIP_INSTALL = -m pip install -qq --disable-pip-version-check
 
 .PHONY: demo test lint bench clean
@@ -38,7 +40,7 @@ clean:
 .venv/ready: tests/requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv
 	.venv/bin/python $(PIP_INSTALL) --require-hashes -r tests/requirements.txt
-	.venv/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	.venv/bin/python $(PIP_INSTALL) $(EDITABLE)
 	@touch $@
 
 # TorchTitan and the launcher in one Python: what the CPU image holds, outside of any image.
@@ -47,7 +49,7 @@ clean:
 	@$(PYTHON) -m venv .venv-torchtitan
 	@.venv-torchtitan/bin/python $(PIP_INSTALL) $(TORCH_INSTALL)
 	@.venv-torchtitan/bin/python $(PIP_INSTALL) --require-hashes $(TORCH_LOCKS:%=-r %)
-	@.venv-torchtitan/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@.venv-torchtitan/bin/python $(PIP_INSTALL) $(EDITABLE)
 	@touch $@
 
 # Megatron wants Python 3.11 or newer. Its wheel says 3.12, and its worker makes up for the difference.
@@ -56,7 +58,7 @@ clean:
 	.venv-megatron/bin/python $(PIP_INSTALL) $(TORCH_INSTALL)
 	.venv-megatron/bin/python $(PIP_INSTALL) --require-hashes $(MEGATRON_LOCKS:%=-r %)
 	.venv-megatron/bin/python $(PIP_INSTALL) --require-hashes --no-deps --ignore-requires-python -r images/megatron/no-deps.txt
-	.venv-megatron/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	.venv-megatron/bin/python $(PIP_INSTALL) $(EDITABLE)
 	@touch $@
 
 # Megatron and, on top of it, Megatron Bridge, whose parser of overrides is on the index as source alone.
@@ -66,7 +68,7 @@ clean:
 	.venv-megatron_bridge/bin/python $(PIP_INSTALL) --require-hashes $(MEGATRON_LOCKS:%=-r %)
 	.venv-megatron_bridge/bin/python $(PIP_INSTALL) --require-hashes --no-build-isolation -r $(BRIDGE_LOCK)
 	.venv-megatron_bridge/bin/python $(PIP_INSTALL) --require-hashes --no-deps --ignore-requires-python -r images/megatron/no-deps.txt -r images/megatron_bridge/no-deps.txt
-	.venv-megatron_bridge/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	.venv-megatron_bridge/bin/python $(PIP_INSTALL) $(EDITABLE)
 	@touch $@
 
 # SpecForge wants Python 3.11 or newer.
@@ -75,7 +77,7 @@ clean:
 	.venv-specforge/bin/python $(PIP_INSTALL) $(TORCH_INSTALL)
 	.venv-specforge/bin/python $(PIP_INSTALL) --require-hashes $(SPECFORGE_LOCKS:%=-r %)
 	.venv-specforge/bin/python $(PIP_INSTALL) --require-hashes --no-deps -r images/specforge/no-deps.txt
-	.venv-specforge/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	.venv-specforge/bin/python $(PIP_INSTALL) $(EDITABLE)
 	@touch $@
 
 # MaxText wants Python 3.12 or newer: make .venv-maxtext/ready PYTHON=python3.12
@@ -83,7 +85,7 @@ clean:
 	$(PYTHON) -m venv .venv-maxtext
 	.venv-maxtext/bin/python $(PIP_INSTALL) --require-hashes $(^:%=-r %)
 	.venv-maxtext/bin/python $(PIP_INSTALL) setuptools==80.10.2
-	.venv-maxtext/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	.venv-maxtext/bin/python $(PIP_INSTALL) $(EDITABLE)
 	@touch $@
 
 # MaxDiffusion is on no package index: make .venv-maxdiffusion/ready SOURCE=DIR, a git directory that has its commit.
@@ -98,7 +100,7 @@ pinned = $(shell sed -n '/ maxdiffusion = {/,/}/s/^ *$(1) *= "\(.*\)"/\1/p' dock
 	  --patches=$(PATCHES)/maxdiffusion --output=$(MAXDIFFUSION)
 	.venv-maxdiffusion/bin/python $(PIP_INSTALL) $(TORCH_INSTALL)
 	.venv-maxdiffusion/bin/python $(PIP_INSTALL) --require-hashes $(MAXDIFFUSION_LOCKS:%=-r %)
-	.venv-maxdiffusion/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	.venv-maxdiffusion/bin/python $(PIP_INSTALL) $(EDITABLE)
 	cd .venv-maxdiffusion && mkdir -p wheel/transformers/models && \
 	  cp -r lib/python3*/site-packages/transformers/models/t5 wheel/transformers/models && \
 	  $(abspath .venv-maxdiffusion)/bin/python $(abspath images/source.py) --source=wheel --output=patched \

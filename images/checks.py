@@ -9,6 +9,9 @@ from pathlib import Path
 
 from pip._vendor.packaging.requirements import Requirement
 
+# On ROCm triton comes as triton-rocm: what these miss is there.
+WANT_TRITON = ("mamba-ssm 2.3.1 requires triton", "primus-turbo 0.4.0 requires triton")
+
 
 def pins(lock: Path) -> dict[str, str]:
     """The packages that a lock file has for this machine, and their versions."""

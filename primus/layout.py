@@ -160,6 +160,9 @@ def _broken(framework: str, said: Said, size: Size | None) -> dict[tuple[str, ..
 
 
 def _message(requirement: Requirement, origins: Mapping[str, Provenance]) -> str:
+    below = [number for number in (*requirement.whole, *requirement.parts) if number.value < 1]
+    if below and requirement.relation.startswith("multiple"):
+        return f"{_product(tuple(below), origins)} must be at least 1"
     parts = _product(requirement.parts, origins)
     return f"{_product(requirement.whole, origins)} {_WORDS[requirement.relation]} {parts}"
 

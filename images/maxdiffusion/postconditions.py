@@ -127,10 +127,9 @@ def wan_learning_rate(options: argparse.Namespace) -> None:
         load_checkpoint=lambda: (pipeline, None, None), _create_optimizer=create_optimizer
     )
     trainer.load_dataset = lambda *args, **kwargs: None
-    try:
+    with suppress(Stopped):
         trainer.start_training()
-    except Stopped:
-        assert seen == [0.125], seen
+    assert seen == [0.125], seen
 
 
 def unreadable_checkpoint(options: argparse.Namespace) -> None:

@@ -16,12 +16,10 @@ import checks
 import typing_extensions
 
 COMPILED = ("transformer_engine", "causal_conv1d", "mamba_ssm", "primus_turbo")
-TRITON = (("mamba-ssm", "2.3.1"), ("primus-turbo", "0.4.0"))
 
 accelerator, *locks = sys.argv[1:]
 checks.installed_as_locked(map(Path, locks))
-# triton-rocm is triton under another name; Primus-Turbo's other wish is the same.
-checks.nothing_missing(known=[f"{name} {version} requires triton" for name, version in TRITON])
+checks.nothing_missing(known=checks.WANT_TRITON)
 checks.torch_is_for(accelerator)
 
 

@@ -22,7 +22,7 @@ ABSENT = (
     *("flashinfer-python", "mistral-common", "mlflow", "nvidia-resiliency-ext", "open-clip-torch", "peft"),
     *("qwen-vl-utils", "timm"),
 )
-checks.nothing_missing(known=[f"megatron-bridge 0.6.2 requires {name}, " for name in ABSENT])
+checks.nothing_missing(known=[*(f"megatron-bridge 0.6.2 requires {name}, " for name in ABSENT), *checks.WANT_TRITON])
 checks.torch_is_for(accelerator)
 
 # As the worker does: what Python 3.11 lacks, kernels for which a CPU build of torch brings no Triton, and for Bridge

@@ -14,7 +14,7 @@ import click
 
 from primus.cli import note
 from primus.cli.options import REGISTRY, TARGET
-from primus.cli.run import checkout, clean_environment, print_commands, run, take_env
+from primus.cli.run import checkout, clean_environment, print_commands, refuse_secrets, run, take_env
 from primus.cli.settings import with_settings
 from primus.command import Command
 from primus.errors import ConfigError, Problem
@@ -56,7 +56,7 @@ def _tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for name in reversed(_TOKENIZER):
         argument = table[name]
         kind: Any = click.Choice(argument.choices) if argument.choices else int if argument.type == "int" else str
-        option: dict[str, Any] = {"is_flag": True} if argument.type == "bool" else {"type": kind, "default": None}
+        option: dict[str, Any] = {"is_flag": True} if argument.type == "bool" else {"type": kind}
         if argument.type.startswith("list"):
             option["multiple"] = True
         if name == "tokenizer_type":
@@ -104,6 +104,7 @@ def prepare_megatron(
     or not. It runs in the image, as a training does, and needs no GPU.
     """
     passed = take_env(env)
+    refuse_secrets(engine_args)
     for text in clean_environment():
         note(text)
     prefix = absolute(output)

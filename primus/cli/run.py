@@ -23,7 +23,7 @@ from primus.image import manifest
 from primus.image.names import reference
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
 from primus.launchers.environment import clean_secrets, secret
-from primus.node import Node, size
+from primus.node import gfx_targets, size
 
 
 @click.command(context_settings=PASS_UNKNOWN, short_help="Train: in a container, or directly inside the image.")
@@ -115,6 +115,12 @@ def run(
     passed = take_env(env)
     for text in clean_environment():
         note(text)
+    refuse_secrets(engine_args)
+    if run_dir is not None and absolute(run_dir) == Path(absolute(run_dir).anchor):
+        raise ConfigError(f"--run-dir {run_dir}: is the root of all files", hint="name a directory of its own")
+    environ = dict(os.environ)
+    if dry_run and nodes is not None and nodes > 1:  # what the first node would run, wherever that is
+        environ = {"NODE_RANK": "0", "MASTER_ADDR": "MASTER_ADDR"} | environ
     experiment = load_experiment(
         config,
         overrides,
@@ -125,11 +131,11 @@ def run(
     )
     for key in experiment.unknown:
         note(f"{key} is not known to {experiment.framework} and is passed on as it is")
-    if launcher != "direct" or not manifest.IN_IMAGE.exists():  # there, the launcher outside has said so
-        _warn_of_memory(experiment, nodes, gpus_per_node)
     count, gpus = size(accelerator=experiment.accelerator, nodes=nodes, gpus=gpus_per_node, environ=os.environ)
     if wrong := layout.problems(experiment, nodes=count, gpus=gpus):
         raise ConfigError(wrong)
+    if launcher != "direct" or not manifest.IN_IMAGE.exists():  # there, the launcher outside has said so
+        _warn_of_memory(experiment, count * gpus)
     engine = engine or default_engine()
     given = tuple(Mount.parse(text) for text in mounts)
     experiment = with_env(experiment, passed, offline=offline)
@@ -156,7 +162,7 @@ def run(
     chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
     module = import_module(f"primus.launchers.{chosen}")
     if dry_run:
-        print_commands(module.dry_run(job, dict(os.environ)))
+        print_commands(module.dry_run(job, environ))
         return
     if job.dev is not None:
         note(f"the image's primus/ is replaced by {job.dev}")
@@ -165,18 +171,16 @@ def run(
     sys.exit(module.launch(job))
 
 
-def _warn_of_memory(experiment: Experiment, nodes: int | None, gpus_per_node: int | None) -> None:
+def _warn_of_memory(experiment: Experiment, gpus: int) -> None:
     """Say so if the GPUs' memory looks too small; nothing where the model or the GPU is not known."""
     from primus.models.memory import GIB
     from primus.models.report import report
 
     if experiment.accelerator != "rocm":
         return
-    here = Node.detect(accelerator="rocm", nodes=None, gpus=gpus_per_node, environ={})
-    said = os.environ.get("NNODES", "")
-    many = nodes or (int(said) if said.isdecimal() else 1)
+    here = gfx_targets()
     try:
-        found = report(experiment, gpus=many * here.gpus, gfx=here.gfx)
+        found = report(experiment, gpus=gpus, gfx=here[0] if here else "")
     except ValueError:
         return
     if found.exceeds:
@@ -209,6 +213,18 @@ def take_env(words: tuple[str, ...]) -> tuple[str, ...]:
             raise ConfigError(f"--env {name}: holds a credential", hint=f"name it {name}_TOKEN: then it stays secret")
         names.append(name)
     return tuple(dict.fromkeys(names))
+
+
+def refuse_secrets(engine_args: tuple[str, ...]) -> None:
+    """The engine's arguments are seen by everyone who can list processes or inspect the container."""
+    for word in engine_args:
+        option, _, rest = word.partition("=")
+        name, _, value = rest.partition("=")
+        if looks_secret(word) or (option in ("--env", "-e") and value and secret(name, value)):
+            raise ConfigError(
+                f"--engine-arg {option}={name}: holds a credential" if value else f"--engine-arg {option}: holds one",
+                hint="export it under its name and write --env NAME: then nothing shows it",
+            )
 
 
 def clean_environment() -> tuple[str, ...]:

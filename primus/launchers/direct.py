@@ -74,11 +74,13 @@ def run(inner: Command, job: Job) -> int:
 def _check_modules(needed: Mapping[str, str]) -> None:
     for module, why in needed.items():
         if find_spec(module) is None:
-            raise LaunchError(
-                f"{module} is not installed in {sys.executable}; needed by {why}",
-                hint="the direct launcher runs where the backend is: inside its image (leave --launcher out), "
-                "or in a Python environment that has it",
+            hint = (
+                "the direct launcher runs where the backend is: inside its image (leave --launcher out), "
+                "or in a Python environment that has it"
             )
+            if manifest.inside() is not None:
+                hint = "this image does not have it: docs/images.md, and the README of the image, say what is in one"
+            raise LaunchError(f"{module} is not installed in {sys.executable}; needed by {why}", hint=hint)
 
 
 def _same(path: Path, other: Path) -> bool:

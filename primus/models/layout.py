@@ -1,4 +1,4 @@
-"""A backend's arguments as a Layout: the one place that reads parallelism for the memory estimate."""
+"""A backend's arguments as the memory estimate sees them; what they must divide by is in backends/*/layout.py."""
 
 from __future__ import annotations
 

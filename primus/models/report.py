@@ -14,6 +14,7 @@ from primus.models.gpus import BY_GFX, SKUS
 from primus.models.memory import GIB, Layout, Memory, estimate
 from primus.models.name import billions
 
+MOST_LAYERS = 10_000
 _MODELS = {"megatron": megatron.architecture, "torchtitan": torchtitan.architecture, "maxtext": maxtext.architecture}
 
 
@@ -47,13 +48,19 @@ def report(experiment: Experiment, *, gpus: int = 8, gfx: str = "") -> Report:
     table = schema(experiment.framework)
     said = {key: value for key, value in flat(experiment.args, table).items() if value is not None}
     args: Mapping[str, Any] = {row.name: row.default for row in table.arguments.values()} | said
-    model = _MODELS[experiment.framework](said if experiment.framework == "maxtext" else args)
-    spread = layout.layout(experiment.framework, args, model, gpus)
+    try:
+        model = _MODELS[experiment.framework](said if experiment.framework == "maxtext" else args)
+        if not 0 < model.layers < MOST_LAYERS:
+            raise ValueError(f"{model.layers} layers")
+        spread = layout.layout(experiment.framework, args, model, gpus)
+        memory = estimate(model, spread)
+    except (ZeroDivisionError, IndexError) as error:  # a size of zero, or below
+        raise ValueError("one of its sizes is not above zero") from error
     sku = experiment.source.absolute().parent.name
     return Report(
         model=model,
         layout=spread,
-        memory=estimate(model, spread),
+        memory=memory,
         sku=sku if sku in SKUS else BY_GFX.get(gfx, ""),
     )
 

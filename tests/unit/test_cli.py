@@ -54,7 +54,7 @@ def test_the_version_is_the_packages(primus: Primus) -> None:
         (("run", "--config", "exp.yaml", "--nodes=0"), "0 is not in the range x>=1"),
         (("run", "--config", "exp.yaml", "--gpus-per-node=x"), "'x' is not a valid integer"),
         (("run", "--config", "exp.yaml", "--launcher=slurmm"), "'slurmm' is not one of"),
-        (("run", "--config", "exp.yaml", "--nodes=2", "--dry-run"), "2 nodes need NODE_RANK"),
+        (("run", "--config", "exp.yaml", "--nodes=2", "--launcher=direct"), "2 nodes need NODE_RANK"),
         (("run", "--config", "exp.yaml", "--run-dir=~nosuchuser/x", "--dry-run"), "home directory"),
         (("run", "--config", "exp.yaml", "--mount=/nope", "--dry-run"), "/nope does not exist"),
         (("run", "--config", "exp.yaml", "--dev", "--dry-run"), "this directory is in no checkout of Primus"),
@@ -336,3 +336,26 @@ def test_patches_need_a_framework_and_a_checkout(primus: Primus, framework: str,
     done = primus("image", "patches", framework)
     assert done.code == 2
     assert expected in done.err
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["--env=HF_TOKEN=x", "-e=WANDB_API_KEY=x", "--env=NAME=hf_abcdefghijklmnopqrstuvwxyz0123456789"],
+)
+def test_no_credential_among_the_engines_arguments(primus: Primus, experiment: Experiment, word: str) -> None:
+    done = primus("run", "--config", experiment(), "--dry-run", f"--engine-arg={word}")
+    assert done.code == 2
+    assert "holds a credential" in done.err
+    assert "abcdefghij" not in done.err + done.out
+    assert primus("run", "--config", experiment(), "--dry-run", "--engine-arg=--env=HF_TOKEN").code == 0
+
+
+def test_a_run_directory_is_not_the_root(primus: Primus, experiment: Experiment) -> None:
+    done = primus("run", "--config", experiment(), "--run-dir=/", "--dry-run")
+    assert (done.code, "the root of all files" in done.err) == (2, True)
+
+
+def test_a_dry_run_of_several_nodes_is_that_of_the_first(primus: Primus, experiment: Experiment) -> None:
+    done = primus("run", "--config", experiment(), "--launcher=direct", "--dry-run", "--nodes=2")
+    assert done.code == 0
+    assert "--nnodes=2 --node-rank=0 --master-addr=MASTER_ADDR" in done.out

@@ -12,7 +12,7 @@ from primus.experiment import flat, load_experiment
 from primus.experiment.render import resolved_yaml
 from primus.experiment.schema import schema
 
-from .conftest import Experiment, Primus, Write
+from .conftest import EXAMPLES, Experiment, Primus, Write
 
 LAYERS = ("module preset", "model preset", "experiment", "command line")
 
@@ -159,3 +159,12 @@ def test_the_resolved_file_says_everything(experiment: Experiment, write: Write)
     ]
     again = load_experiment(write("resolved.yaml", resolved_yaml(found)), environ={"HF_TOKEN": "t"})
     assert again.env == found.env == {"A": "1", "B": "x${HF_TOKEN}", "C": "${"}
+
+
+def test_no_two_examples_of_a_backend_and_gpu_share_a_run_directory() -> None:
+    seen: dict[tuple[str, str, Path], Path] = {}
+    for example in EXAMPLES:
+        found = load_experiment(example, environ={})
+        key = (found.framework, example.parent.name, found.run_dir)
+        assert key not in seen, f"{example} and {seen.get(key)}"
+        seen[key] = example

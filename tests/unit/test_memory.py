@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,23 @@ def test_a_run_that_does_not_fit_is_warned_of(primus: Primus, experiment: Experi
     assert "GiB on each" not in fits.err
     on_cpu = primus("run", "--dry-run", "--config", experiment())
     assert "GiB on each" not in on_cpu.err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("megatron/configs/MI300X/llama3_8B-BF16-pretrain", ("tensor_model_parallel_size=0",)),
+        ("megatron/configs/MI300X/llama3_8B-BF16-pretrain", ("pipeline_model_parallel_size=0",)),
+        ("megatron/configs/MI300X/llama3_8B-BF16-pretrain", ("context_parallel_size=0",)),
+        ("megatron/configs/MI300X/llama3_8B-BF16-pretrain", ("num_layers=-1",)),
+        ("megatron/configs/MI300X/llama3_8B-BF16-pretrain", ("num_layers=1000000000000",)),
+        ("torchtitan/configs/MI300X/llama3.1_8B-BF16-pretrain", ("parallelism.tensor_parallel_degree=0",)),
+        ("maxtext/configs/MI300X/llama3_8B-bf16-pretrain", ("base_num_decoder_layers=0",)),
+    ],
+)
+def test_sizes_that_cannot_be_are_no_traceback(primus: Primus, name: str, words: tuple[str, ...]) -> None:
+    path = ROOT / "examples" / f"{name}.yaml"
+    done = primus("run", "--dry-run", "--config", path, *words)
+    assert (done.code, done.out) == (2, "") or "# on this machine" in done.out
+    with contextlib.suppress(ValueError):
+        report(load_experiment(path, words, environ={}))

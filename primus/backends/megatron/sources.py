@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -33,7 +34,7 @@ def lines(sources: list[str]) -> Iterator[Line]:
                 for number, text in enumerate(stream, 1):
                     if not text.isspace():
                         yield Line(path, number, text, before + file.tell())
-            except (gzip.BadGzipFile, EOFError) as error:
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
                 raise ConfigError(f"is no whole gzip file: {error}", where=path) from error
             before += os.fstat(file.fileno()).st_size
 
@@ -80,16 +81,17 @@ def published(prefix: Path, *, overwrite: bool) -> Iterator[Path]:
     except BlockingIOError:
         os.close(held)
         raise ConfigError(f"{prefix}: is being written by another process") from None
+    except OSError:
+        pass  # a file system without locks: it is taken at its word
     try:
         yield folder / "new"
-        for suffix in (".idx", ".bin"):
-            if overwrite:
-                Path(f"{prefix}{suffix}").unlink(missing_ok=True)
+        if overwrite:
+            Path(f"{prefix}.idx").unlink(missing_ok=True)
         for suffix in (".bin", ".idx"):
-            try:
-                os.link(folder / f"new{suffix}", f"{prefix}{suffix}")  # unlike a rename, it replaces nothing
-            except FileExistsError:
-                raise ConfigError(f"{prefix}{suffix}: has appeared meanwhile", hint="--overwrite replaces it") from None
+            target = Path(f"{prefix}{suffix}")
+            if target.exists() and not overwrite:
+                raise ConfigError(f"{target}: has appeared meanwhile", hint="--overwrite replaces it")
+            (folder / f"new{suffix}").replace(target)
     finally:
         shutil.rmtree(folder)
         os.close(held)

@@ -31,6 +31,8 @@ def run(commands: list[list[str]]) -> int:
         if ended:
             return 128 + ended
         child = subprocess.Popen([sys.executable if program == "python" else program, *words])
+        if ended:  # it came while this one was being started
+            child.send_signal(ended)
         if code := child.wait():
             return code if code > 0 else 128 - code
     return 0
