@@ -15,7 +15,7 @@ from primus.cli import note
 from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
 from primus.command import Command
-from primus.errors import ConfigError
+from primus.errors import ConfigError, PrimusError
 from primus.experiment import Experiment, load_experiment
 from primus.experiment.paths import absolute
 from primus.experiment.substitute import looks_secret
@@ -145,6 +145,7 @@ def run(
     for problem in missing:
         note(str(problem))
     directory = absolute(run_dir) if run_dir else experiment.run_dir
+    _refuse_anothers(directory, experiment.framework)
     job = Job(
         experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
         image=image or reference(experiment.framework, experiment.accelerator, registry=registry),
@@ -169,6 +170,19 @@ def run(
     if chosen == "direct" and (ignored := _given_for_containers()):
         note(f"the direct launcher has no container: {', '.join(ignored)} ignored")
     sys.exit(module.launch(job))
+
+
+def _refuse_anothers(directory: Path, framework: str) -> None:
+    """Another backend's run goes on from nothing here, and its record would be lost."""
+    try:
+        was = load_experiment(directory / "experiment.yaml", environ={}).framework
+    except PrimusError:  # none, or none that can be read
+        return
+    if was != framework:
+        raise ConfigError(
+            f"{directory}: holds a run of {was}, and this is one of {framework}",
+            hint="give this one a directory of its own: --run-dir, or PRIMUS_EXP_NAME in front of a shipped example",
+        )
 
 
 def _warn_of_memory(experiment: Experiment, gpus: int) -> None:

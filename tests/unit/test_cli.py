@@ -359,3 +359,13 @@ def test_a_dry_run_of_several_nodes_is_that_of_the_first(primus: Primus, experim
     done = primus("run", "--config", experiment(), "--launcher=direct", "--dry-run", "--nodes=2")
     assert done.code == 0
     assert "--nnodes=2 --node-rank=0 --master-addr=MASTER_ADDR" in done.out
+
+
+def test_a_run_directory_is_one_backends(primus: Primus, experiment: Experiment) -> None:
+    was = primus("config", "show", experiment(framework="maxtext")).out
+    Path("there").mkdir()
+    Path("there/experiment.yaml").write_text(was, encoding="utf-8")
+    assert primus("run", "--config", experiment(framework="maxtext"), "--run-dir=there", "--dry-run").code == 0
+    done = primus("run", "--config", experiment(), "--run-dir=there", "--dry-run")
+    assert done.code == 2
+    assert "there: holds a run of maxtext, and this is one of torchtitan" in done.err
