@@ -65,6 +65,12 @@ def with_env(experiment: Experiment, names: tuple[str, ...], *, offline: bool) -
     return replace(experiment, env=env)
 
 
+def problems(experiment: Experiment) -> tuple[Problem, ...]:
+    """What an adapter finds wrong that no table of arguments can say."""
+    adapter = import_module(f"primus.backends.{experiment.framework}.adapter")
+    return tuple(adapter.problems(experiment)) if hasattr(adapter, "problems") else ()
+
+
 def with_inputs(
     experiment: Experiment, mounts: tuple[Mount, ...], *, offline: bool, environ: Mapping[str, str]
 ) -> tuple[Experiment, tuple[Mount, ...], tuple[Problem, ...]]:
@@ -76,8 +82,7 @@ def with_inputs(
     adapter = import_module(f"primus.backends.{experiment.framework}.adapter")
     args: dict[str, Any] = _copy(experiment.args)
     found: list[Mount] = []
-    # An adapter with more to say than which paths it reads has a function for it.
-    missing: list[Problem] = list(adapter.problems(experiment)) if hasattr(adapter, "problems") else []
+    missing = [*problems(experiment), *(adapter.refusals(experiment) if hasattr(adapter, "refusals") else ())]
     for dotted in adapter.inputs(experiment):
         *sections, key = dotted.split(".")
         place: Any = args

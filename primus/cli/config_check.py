@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from primus import layout
+from primus import job, layout
 from primus.cli import note, report
 from primus.cli.many import each, experiments, gpus_of
 from primus.cli.options import EXPERIMENT
@@ -66,12 +66,16 @@ def check(
         click.echo(f"{len(paths)} files: ok")
 
 
-def _check(job: tuple[Path, _Way]) -> tuple[Problem, ...]:
-    path, way = job
+def _check(task: tuple[Path, _Way]) -> tuple[Problem, ...]:
+    path, way = task
     try:
         found = load_experiment(
             path, preset_dirs=way.preset_dirs, accelerator=way.accelerator, allow_unknown=way.allow_unknown
         )
     except PrimusError as error:
         return error.problems
-    return layout.problems(found, nodes=way.nodes, gpus=gpus_of(found.accelerator, way.gpus_per_node))
+    try:
+        wrong = job.problems(found)
+    except PrimusError as error:
+        wrong = error.problems
+    return (*wrong, *layout.problems(found, nodes=way.nodes, gpus=gpus_of(found.accelerator, way.gpus_per_node)))

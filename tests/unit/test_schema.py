@@ -329,3 +329,21 @@ def test_a_choice_of_many_is_not_listed_in_full() -> None:
     with pytest.raises(ValueError, match="is not a choice") as caught:
         coerce(parse("x", file="", layer=""), argument)
     assert caught.value.args[1].endswith("c19 and 30 more")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("model.flavor=8b",), "did you mean 8B? it has 8B, 8B_flex"),
+        (("model.name=qwen3", "model.flavor=9B"), "TorchTitan's qwen3 has no '9B'"),
+        (("model.flavor=405B",), ""),
+        (("model.flavor=debugmodel_flex_attn",), ""),
+        (("model.name=mine", "model.flavor=x"), ""),
+        (("model.flavor=x", "experimental.custom_import=mine"), ""),
+    ],
+)
+def test_a_flavor_that_torchtitan_does_not_have(
+    experiment: Experiment, primus: Primus, words: tuple[str, ...], expected: str
+) -> None:
+    done = primus("run", "--config", experiment(), "--dry-run", *words)
+    assert (expected in done.err, bool(expected)) == (True, bool(done.err))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from primus.command import Command
-from primus.errors import ConfigError
+from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
 from primus.experiment.substitute import escaped
 from primus.experiment.yaml import dump
@@ -107,7 +108,8 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
     """One process for all of the node's GPUs, reading <run_dir>/maxdiffusion.yaml; JAX meets at the first node."""
     config = run_dir / "maxdiffusion.yaml"
     which = family(experiment)
-    _check(experiment, which)
+    if wrong := tuple(problems(experiment)):
+        raise ConfigError(wrong)
     env = _ENV[experiment.accelerator] | _ENV_GFX.get(node.gfx, {})
     if experiment.accelerator == "rocm":
         env["MIOPEN_CUSTOM_CACHE_DIR"] = str(run_dir / "miopen_cache")
@@ -127,22 +129,23 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
     )
 
 
-def _check(experiment: Experiment, which: str) -> None:
+def problems(experiment: Experiment) -> Iterator[Problem]:
     """What MaxDiffusion would take without a word, and show to everybody or do nothing with."""
+    which, other = family(experiment), {"wan": "WAN", "flux": "FLUX.1"}
     table = json.loads((resources.files("primus") / "backends/maxdiffusion/arguments.json").read_text(encoding="utf-8"))
     only = {row["name"]: row["family"] for row in table["arguments"] if "family" in row}
     for name, value in experiment.args.items():
+        where = str(experiment.origins[name].origin) if name in experiment.origins else str(experiment.source)
         if any(isinstance(item, Template) for item in (value if isinstance(value, list) else [value])):
-            raise ConfigError(
-                f"{name}: is a secret, and MaxDiffusion prints its arguments",
+            yield Problem(
+                message=f"{name}: is a secret, and MaxDiffusion prints its arguments",
+                where=where,
                 hint="the hub's client reads HF_TOKEN from the environment",
             )
         if only.get(name, which) != which:
-            other = {"wan": "WAN", "flux": "FLUX.1"}
-            setting = experiment.origins.get(name)
-            raise ConfigError(
-                f"{name}: only {other[only[name]]}'s trainer reads it, and this is {other[which]}",
-                where=str(setting.origin) if setting else str(experiment.source),
+            yield Problem(
+                message=f"{name}: only {other[only[name]]}'s trainer reads it, and this is {other[which]}",
+                where=where,
                 hint="leave it out",
             )
 

@@ -75,13 +75,7 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
         )
     elif list(done) != sorted(set(done), key=STEPS.index):
         yield _problem(experiment, "specforge_mode", f"{', '.join(done)} is no order", f"it is {', '.join(STEPS)}")
-    if "train" in done and experiment.args.get("specforge_train_mode") == "online":
-        yield _problem(
-            experiment,
-            "specforge_train_mode",
-            "online training is not built yet: it needs SGLang servers and Mooncake on nodes of their own",
-            "capture the features first (specforge_mode: capture), then train with specforge_train_mode: offline",
-        )
+    if _online(experiment):
         return
     draft = experiment.args.get("specforge_draft") or _section(experiment, "model").get("draft_model_config")
     target = _section(experiment, "model").get("target_model_path")
@@ -112,6 +106,21 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
     for key, value, hint in missing:
         if not value:
             yield _problem(experiment, key, f"is missing; {', '.join(done)} needs it", hint)
+
+
+def refusals(experiment: Experiment) -> Iterator[Problem]:
+    """What is right and cannot be launched yet."""
+    if _online(experiment):
+        yield _problem(
+            experiment,
+            "specforge_train_mode",
+            "online training is not built yet: it needs SGLang servers and Mooncake on nodes of their own",
+            "capture the features first (specforge_mode: capture), then train with specforge_train_mode: offline",
+        )
+
+
+def _online(experiment: Experiment) -> bool:
+    return "train" in steps(experiment) and experiment.args.get("specforge_train_mode") == "online"
 
 
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:

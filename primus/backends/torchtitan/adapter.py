@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import json
+from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +13,7 @@ import tomli_w
 
 from primus.backends import torchrun
 from primus.command import Command
-from primus.errors import ConfigError
+from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment
 from primus.experiment.substitute import escaped
 from primus.node import Node
@@ -29,6 +33,24 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
     data = ("training.dataset_path", "validation.dataset_path", "model.hf_assets_path")
     synthetic = experiment.args.get("training", {}).get("dataset") == "synthetic"
     return ("checkpoint.initial_load_path", *(() if synthetic else data))
+
+
+def problems(experiment: Experiment) -> Iterator[Problem]:
+    """A flavor that the model does not have, unless code of the user's own may bring it."""
+    said = experiment.args.get("model", {})
+    name, flavor = said.get("name", "llama3"), said.get("flavor", "debugmodel")
+    table = json.loads((resources.files("primus") / "backends/torchtitan/models.json").read_text(encoding="utf-8"))
+    known = table["models"].get(name, {})
+    if not known or flavor in known or flavor.startswith("debug") or experiment.args.get("experimental"):
+        return
+    near = difflib.get_close_matches(flavor.lower(), [one.lower() for one in known], 1)
+    meant = next((f"did you mean {one}? " for one in known if near and one.lower() == near[0]), "")
+    at = experiment.origins.get("model.flavor")
+    yield Problem(
+        message=f"model.flavor: TorchTitan's {name} has no {flavor!r}",
+        where=str(at.origin) if at else "",
+        hint=f"{meant}it has {', '.join(known)}, and debugmodel",
+    )
 
 
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
