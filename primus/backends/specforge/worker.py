@@ -7,6 +7,7 @@ python -m primus.backends.specforge.worker rocm|cpu export FILE
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -14,7 +15,7 @@ import runpy
 import sys
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -140,5 +141,13 @@ def main() -> int:
     return 0
 
 
+def leave(code: int) -> NoReturn:
+    """End here, with everything written: Gloo's threads now and then abort a process that ends in the usual way."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())
