@@ -25,6 +25,11 @@ def environment(accelerator: str, node: Node) -> dict[str, str]:
     return _ENV[accelerator] | _ENV_GFX.get(node.gfx, {})
 
 
+def first_and_last(node: Node) -> str:
+    """Local rank 0, which tells what it does, and the last, which alone knows the loss where there is a pipeline."""
+    return "0" if node.gpus == 1 else f"0,{node.gpus - 1}"
+
+
 def argv(node: Node, run_dir: Path, worker: str, *, shown: str) -> tuple[str, ...]:
     """torchrun with one process per GPU (or per CPU process), each running the module `worker`.
 

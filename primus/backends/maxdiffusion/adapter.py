@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from primus.backends import jax
 from primus.command import Command
 from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
@@ -22,6 +23,7 @@ TINY = "primus-tiny/"
 _ENV = {
     "cpu": {"JAX_PLATFORMS": "cpu", "NVTE_FRAMEWORK": "jax", "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"},
     "rocm": {
+        **jax.ROCM,
         "NVTE_FRAMEWORK": "jax",
         "KERAS_BACKEND": "jax",
         "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -42,17 +44,6 @@ _ENV = {
                 "--xla_gpu_first_collective_call_terminate_timeout_seconds=2400",
             )
         ),
-        "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "1",
-        "NVTE_FUSED_ATTN": "1",
-        "NVTE_FUSED_ATTN_CK": "1",
-        "NVTE_FUSED_ATTN_AOTRITON": "0",
-        "NVTE_CK_USES_BWD_V3": "1",
-        "NVTE_CK_USES_FWD_V3": "1",
-        "NVTE_CK_IS_V3_ATOMIC_FP32": "0",
-        "NVTE_CK_HOW_V3_BF16_CVT": "2",
-        "GPU_MAX_HW_QUEUES": "2",
-        "HIP_FORCE_DEV_KERNARG": "1",
-        "HSA_FORCE_FINE_GRAIN_PCIE": "1",
         "HSA_NO_SCRATCH_RECLAIM": "1",
         "RCCL_MSCCL_ENABLE": "0",
         "NCCL_MAX_NCHANNELS": "112",
@@ -62,7 +53,6 @@ _ENV = {
         "NCCL_PROTO": "Simple",
     },
 }
-_ENV_GFX = {"gfx950": {"RCCL_WARP_SPEED_AUTO": "0"}}
 
 
 def family(experiment: Experiment) -> str:
@@ -110,18 +100,9 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
     which = family(experiment)
     if wrong := tuple(problems(experiment)):
         raise ConfigError(wrong)
-    env = _ENV[experiment.accelerator] | _ENV_GFX.get(node.gfx, {})
+    env = _ENV[experiment.accelerator] | jax.environment(experiment.accelerator, node)
     if experiment.accelerator == "rocm":
         env["MIOPEN_CUSTOM_CACHE_DIR"] = str(run_dir / "miopen_cache")
-    elif node.gpus > 1:
-        env["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={node.gpus}"
-    if node.nodes > 1:
-        env |= {
-            "JAX_COORDINATOR_IP": node.master_addr,
-            "JAX_COORDINATOR_PORT": str(node.master_port),
-            "NNODES": str(node.nodes),
-            "NODE_RANK": str(node.rank),
-        }
     return Command(
         argv=("python", "-m", "primus.backends.maxdiffusion.worker", which, str(config)),
         env=env,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from primus.backends import jax
 from primus.command import Command
 from primus.experiment import Experiment
 from primus.experiment.substitute import escaped
@@ -15,6 +16,7 @@ from primus.node import Node
 _ENV = {
     "cpu": {"JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE", "TF_CPP_MIN_LOG_LEVEL": "3"},
     "rocm": {
+        **jax.ROCM,
         "DECOUPLE_GCLOUD": "TRUE",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "XLA_PYTHON_CLIENT_MEM_FRACTION": ".97",
@@ -31,24 +33,10 @@ _ENV = {
                 "--xla_gpu_autotune_level=4",
             )
         ),
-        "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "1",
         "NVTE_USE_HIPBLASLT": "1",
-        "NVTE_FUSED_ATTN": "1",
-        "NVTE_FUSED_ATTN_CK": "1",
-        "NVTE_FUSED_ATTN_AOTRITON": "0",
-        "NVTE_CK_USES_BWD_V3": "1",
-        "NVTE_CK_USES_FWD_V3": "1",
-        "NVTE_CK_IS_V3_ATOMIC_FP32": "0",
-        "NVTE_CK_HOW_V3_BF16_CVT": "2",
-        "GPU_MAX_HW_QUEUES": "2",
-        "HIP_FORCE_DEV_KERNARG": "1",
-        "HSA_FORCE_FINE_GRAIN_PCIE": "1",
     },
 }
-_ENV_GFX = {
-    "gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1"},
-    "gfx950": {"RCCL_WARP_SPEED_AUTO": "0"},
-}
+_ENV_GFX = {"gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1"}}
 
 
 def modules(experiment: Experiment) -> dict[str, str]:
@@ -73,16 +61,8 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
     """One process for all of the node's GPUs, reading <run_dir>/maxtext.yaml; JAX's coordinator is the first node."""
     config = run_dir / "maxtext.yaml"
-    env = _ENV[experiment.accelerator] | _ENV_GFX.get(node.gfx, {})
-    if experiment.accelerator == "cpu" and node.gpus > 1:
-        env["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={node.gpus}"
-    if node.nodes > 1:
-        env |= {
-            "JAX_COORDINATOR_IP": node.master_addr,
-            "JAX_COORDINATOR_PORT": str(node.master_port),
-            "NNODES": str(node.nodes),
-            "NODE_RANK": str(node.rank),
-        }
+    accelerator = experiment.accelerator
+    env = _ENV[accelerator] | _ENV_GFX.get(node.gfx, {}) | jax.environment(accelerator, node)
     return Command(
         argv=("python", "-m", "primus.backends.maxtext.worker", str(config)),
         env=env,

@@ -56,14 +56,12 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
 
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
     """torchrun with one process per GPU (or per CPU process) and every argument as a flag."""
-    # Rank 0 tells what it does, the last one the loss, which with a pipeline nobody else knows.
-    shown = "0" if node.gpus == 1 else f"0,{node.gpus - 1}"
     env = torchrun.environment(experiment.accelerator, node)
     if not (experiment.args.get("use_torch_fsdp2") or experiment.args.get("use_megatron_fsdp")):
         env["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"  # Megatron insists on it; with FSDP it insists on the opposite
     return Command(
         argv=(
-            *torchrun.argv(node, run_dir, "primus.backends.megatron.worker", shown=shown),
+            *torchrun.argv(node, run_dir, "primus.backends.megatron.worker", shown=torchrun.first_and_last(node)),
             experiment.accelerator,
             *flags(_with_places(experiment.args, run_dir)),
         ),

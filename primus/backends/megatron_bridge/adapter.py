@@ -64,12 +64,11 @@ def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
     settings = {**chosen, "stage": experiment.stage, "values": _with_places(values, run_dir)}
     return Command(
         argv=(
-            # Rank 0 tells what it does, the last one the loss, which with a pipeline nobody else knows.
             *torchrun.argv(
                 node,
                 run_dir,
                 "primus.backends.megatron_bridge.worker",
-                shown="0" if node.gpus == 1 else f"0,{node.gpus - 1}",
+                shown=torchrun.first_and_last(node),
             ),
             experiment.accelerator,
             str(config),
