@@ -156,6 +156,15 @@ def test_a_specforge_config_of_ones_own(
     assert losses[1] == whole[1][1]
 
 
+def test_features_of_something_else_are_not_gone_on_with(
+    specforge_python: Path, whole: tuple[Path, dict[int, float]]
+) -> None:
+    words = (f"--run-dir={whole[0]}", "specforge_mode=capture", "specforge_capture.max_length=64")
+    run = launch(*words, python=specforge_python)
+    assert run.code == 1
+    assert "holds features of another model, or of other conversations" in run.output
+
+
 def test_what_specforge_refuses_is_said(specforge_python: Path, run_dir: Path) -> None:
     features = run_dir.parent / "features"
     features.mkdir()

@@ -230,6 +230,8 @@ def _place(experiment: Experiment, step: str, node: Node) -> Node:
             hint=f"run it with --nodes {said['nnodes']}, or leave the key out",
         )
     count = said.get("nproc_per_node") or node.gpus
+    if count < 1:
+        raise ConfigError(f"{prefix}.nproc_per_node is {count}", hint="it is 1 or more")
     if count > node.gpus:
         raise ConfigError(
             f"{prefix}.nproc_per_node is {count}, and this node has {node.gpus}",

@@ -74,6 +74,16 @@ def capture(options: dict[str, Any]) -> None:
             num_proc=processes,
             loss_mask_filter=plan.loss_mask_filter,
         )
+    # What is there already stays, so that a capture goes on: it must be of the same model and data.
+    made_of, seen_as = output / ".made-of", f"{key.hexdigest()} {','.join(map(str, plan.capture_layers))}\n"
+    if rank == 0:
+        if made_of.exists() and made_of.read_text(encoding="utf-8") != seen_as:
+            raise SystemExit(
+                f"error: {output}: holds features of another model, or of other conversations\n"
+                "hint: another --run-dir, or remove it"
+            )
+        output.mkdir(parents=True, exist_ok=True)
+        made_of.write_text(seen_as, encoding="utf-8")
     if count is not None:
         samples = samples.select(range(min(count, len(samples))))
     if not len(samples):
