@@ -11,6 +11,7 @@ from primus.cli.config_diff import diff
 from primus.cli.config_list import list_
 from primus.cli.config_schema import schema_
 from primus.cli.import_hf import import_hf
+from primus.cli.many import gpus_of
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
 from primus.cli.values import text, values
@@ -121,7 +122,7 @@ def _explain_memory(experiment: Experiment, nodes: int) -> None:
     from primus.models.report import report, rows
 
     try:
-        found = report(experiment, gpus=8 * nodes)
+        found = report(experiment, gpus=nodes * gpus_of(experiment.accelerator, None))
     except ValueError as error:
         raise ConfigError(f"the memory cannot be estimated: {error}", where=str(experiment.source)) from None
     for name, line in rows(found):

@@ -80,7 +80,8 @@ def list_(
     elif rows:
         click.echo("\n".join(_table(rows)))
     if not rows:
-        note("nothing is like that")
+        there = sorted({row.sku for row in found if row is not None and row.sku})
+        note(f"no example is like that; there are {', '.join(there)}; primus config list shows all")
     if wrong:
         note(f"{wrong} file(s) wrong and not listed; primus config check says what is")
 
