@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,47 +85,25 @@ def podman(request: pytest.FixtureRequest) -> str:
     return "podman"
 
 
-def _python(request: pytest.FixtureRequest, framework: str) -> Path:
-    python = ROOT / f".venv-{framework}" / "bin" / "python"
-    if not (python.parent.parent / "ready").is_file():
-        missing(request, framework, f"no .venv-{framework}; make .venv-{framework}/ready makes it")
+def _python_of(framework: str) -> Callable[..., Path]:
+    """The fixture <framework>_python: a Python with the backend for CPUs and this package."""
+
+    @pytest.fixture(scope="session", name=f"{framework}_python")
+    def python(request: pytest.FixtureRequest) -> Path:
+        path = ROOT / f".venv-{framework}" / "bin" / "python"
+        if not (path.parent.parent / "ready").is_file():
+            missing(request, framework, f"no .venv-{framework}; make .venv-{framework}/ready makes it")
+        return path
+
     return python
 
 
-@pytest.fixture(scope="session")
-def torchtitan_python(request: pytest.FixtureRequest) -> Path:
-    """A Python with TorchTitan, PyTorch for CPU and this package."""
-    return _python(request, "torchtitan")
-
-
-@pytest.fixture(scope="session")
-def maxtext_python(request: pytest.FixtureRequest) -> Path:
-    """A Python with MaxText, JAX and this package."""
-    return _python(request, "maxtext")
-
-
-@pytest.fixture(scope="session")
-def megatron_python(request: pytest.FixtureRequest) -> Path:
-    """A Python with Megatron, PyTorch for CPU and this package."""
-    return _python(request, "megatron")
-
-
-@pytest.fixture(scope="session")
-def megatron_bridge_python(request: pytest.FixtureRequest) -> Path:
-    """A Python with Megatron Bridge, PyTorch for CPU and this package."""
-    return _python(request, "megatron_bridge")
-
-
-@pytest.fixture(scope="session")
-def specforge_python(request: pytest.FixtureRequest) -> Path:
-    """A Python with SpecForge, PyTorch for CPU and this package."""
-    return _python(request, "specforge")
-
-
-@pytest.fixture(scope="session")
-def maxdiffusion_python(request: pytest.FixtureRequest) -> Path:
-    """A Python with MaxDiffusion, JAX, PyTorch for CPU and this package."""
-    return _python(request, "maxdiffusion")
+torchtitan_python = _python_of("torchtitan")
+maxtext_python = _python_of("maxtext")
+maxdiffusion_python = _python_of("maxdiffusion")
+megatron_python = _python_of("megatron")
+megatron_bridge_python = _python_of("megatron_bridge")
+specforge_python = _python_of("specforge")
 
 
 @pytest.fixture(autouse=True)
