@@ -37,6 +37,31 @@ class Mount:
             raise ConfigError(f"--mount {text!r}: {path} does not exist on this machine", hint="create it first")
         return cls(source=path, target=Path(target) if target else path, read_only=mode == "ro")
 
+    def __str__(self) -> str:
+        return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slurm:
+    """What to say to Slurm, by Slurm's own names: https://slurm.schedmd.com/sbatch.html"""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    time: str | None = None
+    reservation: str | None = None
+    nodelist: str | None = None
+    dependency: str | None = None
+    job_name: str | None = None
+    signal: str | None = None
+    cpus_per_task: int | None = None
+    exclusive: bool = False
+    array: str | None = None
+    requeue: int = 0  # restarts at most
+    wait: bool = False
+    sbatch_args: tuple[str, ...] = ()
+    sbatch_omit: tuple[str, ...] = ()  # directives that the site refuses
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -48,11 +73,20 @@ class Job:
     nodes: int | None = None
     gpus_per_node: int | None = None
     mounts: tuple[Mount, ...] = ()
+    mounts_given: tuple[Mount, ...] = ()  # the user's own among them; the others follow from the experiment
     env_names: tuple[str, ...] = ()  # --env NAME: passed on besides the allow-list
     engine: str = "docker"
     engine_args: tuple[str, ...] = ()
     pull: str = "missing"
     dev: Path | None = None  # a checkout's primus/ to mount over the image's
+    record: Path | None = None  # of this run; in the run directory
+    slurm: Slurm | None = None
+    slurm_job: str = ""  # the number of the job that this launch is a task of
+
+    @property
+    def config(self) -> Path:
+        """The resolved experiment that the nodes and the container read."""
+        return (self.record or self.run_dir) / "experiment.yaml"
 
 
 def with_env(experiment: Experiment, names: tuple[str, ...], *, offline: bool) -> Experiment:

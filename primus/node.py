@@ -87,16 +87,32 @@ def gfx_targets(topology: Path = _TOPOLOGY) -> tuple[str, ...]:
     From KFD's topology in sysfs: `gfx_target_version` is major * 10000 + minor * 100 + stepping,
     and the name writes minor and stepping in hexadecimal (90402 -> gfx942, 90010 -> gfx90a); 0 is a CPU.
     """
-    versions = []
+    versions = [gpu["gfx_target_version"] for gpu in _gpus(topology)[0]]
+    return tuple(f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" for version in versions)
+
+
+def render_nodes(topology: Path = _TOPOLOGY) -> tuple[str, ...]:
+    """The devices in /dev/dri of the GPUs that a scheduler's cgroup leaves to this process; none if it leaves all.
+
+    A container is no part of that cgroup: given all of /dev/dri, it would count GPUs of other jobs, too.
+    """
+    mine, hidden = _gpus(topology)
+    return tuple(f"renderD{gpu['drm_render_minor']}" for gpu in mine if gpu.get("drm_render_minor")) if hidden else ()
+
+
+def _gpus(topology: Path) -> tuple[list[dict[str, int]], int]:
+    """The properties of each GPU in KFD's order, and how many this process may not read."""
+    found, hidden = [], 0
     for properties in sorted(topology.glob("*/properties"), key=lambda path: int(path.parent.name)):
         try:
             text = properties.read_text(encoding="ascii")
         except OSError:
-            continue  # a GPU that this process may not use: the scheduler gave it to another job
-        match = re.search(r"^gfx_target_version (\d+)$", text, re.MULTILINE)
-        if match and int(match[1]):
-            versions.append(int(match[1]))
-    return tuple(f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" for version in versions)
+            hidden += 1  # the scheduler gave it to another job
+            continue
+        values = {name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE)}
+        if values.get("gfx_target_version"):
+            found.append(values)
+    return found, hidden
 
 
 def _visible(found: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...]:

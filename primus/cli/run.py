@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,6 +16,7 @@ from primus import layout
 from primus.cli import note
 from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
+from primus.cli.slurm import NAMES, SLURM, take
 from primus.command import Command
 from primus.errors import ConfigError, PrimusError
 from primus.experiment import Experiment, load_experiment
@@ -22,15 +25,18 @@ from primus.experiment.substitute import looks_secret
 from primus.image import manifest
 from primus.image.names import reference
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
+from primus.launchers import task
 from primus.launchers.environment import clean_secrets, secret
+from primus.launchers.slurm import elements
 from primus.node import gfx_targets, size
+from primus.record import DRY_RUN, Record, new_id, records
 
 
 @click.command(context_settings=PASS_UNKNOWN, short_help="Train: in a container, or directly inside the image.")
 @click.option("--config", "config", type=click.Path(path_type=Path), help="The experiment.  [required]")
 @click.option(
     "--launcher",
-    type=click.Choice(["direct", "container"]),
+    type=click.Choice(["direct", "container", "slurm"]),
     envvar="PRIMUS_LAUNCHER",
     show_envvar=True,
     help="[default: container; direct inside one of our images]",
@@ -80,6 +86,9 @@ from primus.node import gfx_targets, size
 @click.option(
     "--run-dir", type=click.Path(path_type=Path), help="[default: <workspace>/<work_group>/<user_name>/<exp_name>]"
 )
+@SLURM
+@click.option("--slurm-task", is_flag=True, help="This is one task of srun's on each node: take the place from Slurm.")
+@click.option("--record", type=click.Path(path_type=Path, file_okay=False), hidden=True)
 @click.option("--dev", is_flag=True, help="Mount this checkout's primus/ over the image's, read-only.")
 @click.option("--dry-run", is_flag=True, help="Print what would run and what would be written. Works on any machine.")
 @OVERRIDES
@@ -103,6 +112,9 @@ def run(
     dev: bool,
     dry_run: bool,
     overrides: tuple[str, ...],
+    slurm_task: bool,
+    record: Path | None,
+    **slurm_options: Any,
 ) -> None:
     """Train what an experiment says.
 
@@ -118,65 +130,115 @@ def run(
     refuse_secrets(engine_args)
     if run_dir is not None and absolute(run_dir) == Path(absolute(run_dir).anchor):
         raise ConfigError(f"--run-dir {run_dir}: is the root of all files", hint="name a directory of its own")
+    chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
+    if slurm_task:
+        place = task.place(os.environ)
+        os.environ.update({name: value for name, value in place.items() if name not in passed})
     environ = dict(os.environ)
     if dry_run and nodes is not None and nodes > 1:  # what the first node would run, wherever that is
         environ = {"NODE_RANK": "0", "MASTER_ADDR": "MASTER_ADDR"} | environ
-    experiment = load_experiment(
-        config,
-        overrides,
-        preset_dirs=preset_dirs,
-        accelerator=accelerator,
-        allow_unknown=allow_unknown,
-        flags=option_names(run),
-    )
-    for key in experiment.unknown:
-        note(f"{key} is not known to {experiment.framework} and is passed on as it is")
-    count, gpus = size(accelerator=experiment.accelerator, nodes=nodes, gpus=gpus_per_node, environ=os.environ)
-    if wrong := layout.problems(experiment, nodes=count, gpus=gpus):
-        raise ConfigError(wrong)
-    if launcher != "direct" or not manifest.IN_IMAGE.exists():  # there, the launcher outside has said so
-        _warn_of_memory(experiment, count * gpus)
-    engine = engine or default_engine()
     given = tuple(Mount.parse(text) for text in mounts)
-    experiment = with_env(experiment, passed, offline=offline)
-    experiment, all_mounts, missing = with_inputs(experiment, given, offline=offline, environ=os.environ)
-    if missing and not dry_run:
-        raise ConfigError(missing)
-    for problem in missing:
-        note(str(problem))
-    directory = absolute(run_dir) if run_dir else experiment.run_dir
-    _refuse_anothers(directory, experiment.framework)
-    job = Job(
-        experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
-        image=image or reference(experiment.framework, experiment.accelerator, registry=registry),
-        run_dir=directory,
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        mounts=all_mounts,
-        env_names=passed,
-        engine=engine,
-        engine_args=engine_args,
-        # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
-        pull=pull if (registry or image) and not offline else "never",
-        dev=checkout() if dev else None,
-    )
-    chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
+
+    def job(variables: Mapping[str, str], element: int | None = None) -> Job:
+        """The job, with the experiment as it is under `variables`."""
+        experiment = load_experiment(
+            config,
+            overrides,
+            environ=variables,
+            preset_dirs=preset_dirs,
+            accelerator=accelerator,
+            allow_unknown=allow_unknown,
+            flags=option_names(run),
+        )
+        for key in experiment.unknown:
+            note(f"{key} is not known to {experiment.framework} and is passed on as it is")
+        # A cluster's nodes are not this machine.
+        where = {"topology": Path()} if chosen == "slurm" else {}
+        count, gpus = size(
+            accelerator=experiment.accelerator, nodes=nodes, gpus=gpus_per_node, environ=os.environ, **where
+        )
+        if wrong := layout.problems(experiment, nodes=count, gpus=gpus):
+            raise ConfigError(wrong)
+        if not slurm_task and not (chosen == "direct" and manifest.IN_IMAGE.exists()):  # there, it has been said
+            _warn_of_memory(experiment, count * gpus)
+        experiment = with_env(experiment, passed, offline=offline)
+        experiment, all_mounts, missing = with_inputs(experiment, given, offline=offline, environ=os.environ)
+        if missing and not dry_run:
+            raise ConfigError(missing)
+        for problem in missing:
+            note(str(problem))
+        directory = absolute(run_dir) if run_dir else experiment.run_dir
+        if record:
+            directory = Path(Record(absolute(record)).read("run.json").get("run_dir") or directory)
+        _refuse_anothers(directory, experiment.framework)
+        whole = experiment.accelerator == "rocm" and gpus_per_node is None
+        return Job(
+            experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
+            image=image or reference(experiment.framework, experiment.accelerator, registry=registry),
+            run_dir=directory,
+            nodes=count if chosen == "slurm" else nodes,
+            gpus_per_node=gpus if chosen == "slurm" else gpus_per_node,
+            mounts=all_mounts,
+            mounts_given=given,
+            env_names=passed,
+            engine=engine or default_engine(),
+            engine_args=engine_args,
+            # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
+            pull=pull if (registry or image) and not offline else "never",
+            dev=checkout() if dev else None,
+            record=_record(directory) if element is None else directory / run_id / str(element),
+            slurm=take(slurm_options, whole=whole) if chosen == "slurm" else None,
+            slurm_job=os.environ["SLURM_JOB_ID"] if slurm_task else "",
+        )
+
+    def _record(directory: Path) -> Path | None:
+        """Where this run is recorded: where the launcher outside said; a process that we become has no record."""
+        if record is not None or chosen == "direct":
+            return record and absolute(record)
+        return directory / run_id
+
+    run_id = DRY_RUN if dry_run else new_id()
     module = import_module(f"primus.launchers.{chosen}")
+    if chosen == "slurm":
+        jobs = _elements(job, slurm_options["array"], environ)
+        if dry_run:
+            print_commands(module.dry_run(jobs, environ))
+            return
+        sys.exit(module.launch(jobs))
+    if ignored := _given_for_others(chosen):
+        note(f"the {chosen} launcher has no use for {', '.join(ignored)}")
+    made = job(os.environ)
     if dry_run:
-        print_commands(module.dry_run(job, environ))
+        print_commands(module.dry_run(made, environ))
         return
-    if job.dev is not None:
-        note(f"the image's primus/ is replaced by {job.dev}")
-    if chosen == "direct" and (ignored := _given_for_containers()):
-        note(f"the direct launcher has no container: {', '.join(ignored)} ignored")
-    sys.exit(module.launch(job))
+    if made.dev is not None:
+        note(f"the image's primus/ is replaced by {made.dev}")
+    sys.exit(module.launch(made))
+
+
+def _elements(job: Callable[..., Job], array: str | None, environ: Mapping[str, str]) -> tuple[Job, ...]:
+    """The job, or each of an array's, with its number in the experiment's place of ${SLURM_ARRAY_TASK_ID}."""
+    if array is None:
+        return (job(os.environ),)
+    jobs = tuple(job({**os.environ, "SLURM_ARRAY_TASK_ID": str(number)}, number) for number in elements(array))
+    folders = {one.run_dir for one in jobs}
+    if len(folders) < len(jobs) and not array.endswith("%1"):
+        raise ConfigError(
+            f"--array {array}: elements share the run directory {jobs[0].run_dir}",
+            hint="put ${SLURM_ARRAY_TASK_ID} into exp_name, or have them go on from one another: --array 0-9%1",
+        )
+    first = jobs[0]
+    assert first.record is not None
+    base = first.record.parent
+    return tuple(replace(one, record=base / str(number)) for one, number in zip(jobs, elements(array), strict=True))
 
 
 def _refuse_anothers(directory: Path, framework: str) -> None:
     """Another backend's run goes on from nothing here, and its record would be lost."""
     try:
-        was = load_experiment(directory / "experiment.yaml", environ={}).framework
-    except PrimusError:  # none, or none that can be read
+        newest = max(records(directory, 2), key=lambda one: one.path.name, default=None)
+        was = load_experiment(newest.experiment if newest else directory / "experiment.yaml", environ={}).framework
+    except (PrimusError, OSError):  # none, or none that can be read
         return
     if was != framework:
         raise ConfigError(
@@ -204,12 +266,13 @@ def _warn_of_memory(experiment: Experiment, gpus: int) -> None:
         )
 
 
-def _given_for_containers() -> list[str]:
-    """Options on this command line that only mean something for a container."""
+def _given_for_others(launcher: str) -> list[str]:
+    """Options on this command line that only mean something to another launcher."""
     context = click.get_current_context()
-    names = {"image": "--image", "mounts": "--mount", "engine_args": "--engine-arg", "pull": "--pull", "dev": "--dev"}
+    names = {option.name: max(option.opts, key=len) for option in run.params}
+    containers = ("image", "mounts", "engine_args", "pull", "dev") if launcher == "direct" else ()
     given = click.core.ParameterSource.COMMANDLINE
-    return [option for name, option in names.items() if context.get_parameter_source(name) is given]
+    return [names[name] for name in (*containers, *NAMES) if context.get_parameter_source(name) is given]
 
 
 def take_env(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -63,8 +63,9 @@ class Client:
         done = self._run("image", "inspect", image)
         if done.returncode != 0:
             return None
-        labels = json.loads(done.stdout)[0].get("Config", {}).get("Labels") or {}
-        found = from_labels(labels)
+        about = json.loads(done.stdout)[0]
+        labels = about.get("Config", {}).get("Labels") or {}
+        found = from_labels(labels, f"sha256:{about.get('Id', '').removeprefix('sha256:')}")
         if found is None:
             raise ImageError(
                 f"{image} is not a Primus image: it has no label io.primus.framework",

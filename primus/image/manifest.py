@@ -21,9 +21,10 @@ class Manifest:
     framework: str
     accelerator: str
     gfx: tuple[str, ...] = ()  # empty: any
+    id: str = ""  # the engine's, the digest of the image's configuration
 
 
-def from_labels(labels: Mapping[str, str]) -> Manifest | None:
+def from_labels(labels: Mapping[str, str], identifier: str = "") -> Manifest | None:
     """The manifest in an image's labels; None if the image is not one of ours."""
     if f"{_LABEL}framework" not in labels:
         return None
@@ -31,6 +32,7 @@ def from_labels(labels: Mapping[str, str]) -> Manifest | None:
         framework=labels[f"{_LABEL}framework"],
         accelerator=labels.get(f"{_LABEL}accelerator", ""),
         gfx=tuple(name for name in labels.get(f"{_LABEL}gfx", "").replace(";", ",").split(",") if name),
+        id=identifier,
     )
 
 

@@ -8,6 +8,7 @@ import stat
 import sys
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,14 +19,16 @@ from primus.experiment.render import resolved_yaml
 from primus.image import engine as engines
 from primus.image import manifest
 from primus.job import Job, Mount
-from primus.launchers import direct, lock
+from primus.launchers import direct, lock, sweep, task
 from primus.launchers.environment import forwarded, secret
 from primus.launchers.supervise import supervise
+from primus.node import render_nodes
+from primus.record import Attempt, Record, now
 
 # Seconds between TERM and KILL; less than Slurm's default KillWait of 30, so that the container ends before its job.
 GRACE = 20
 PACKAGE_IN_IMAGE = Path("/opt/primus/primus")
-_DEVICES = (Path("/dev/kfd"), Path("/dev/dri"))
+_KFD, _DRI = Path("/dev/kfd"), Path("/dev/dri")
 
 
 class Host(NamedTuple):
@@ -37,10 +40,14 @@ class Host(NamedTuple):
     groups: tuple[int, ...]  # of /dev/kfd and the render nodes, as numbers: names differ between host and image
     infiniband: bool
     rootless: bool  # podman without root: users and groups are mapped
+    devices: tuple[Path, ...] = (Path("/dev/dri"),)  # the GPUs
+    grace: int = GRACE
 
     @classmethod
-    def look(cls, engine: str, devices: Path = Path("/dev")) -> Host:
+    def look(cls, engine: str, devices: Path = Path("/dev"), *, in_slurm: bool = False) -> Host:
         nodes = (devices / "kfd", *(devices / "dri").glob("render*"))
+        own = render_nodes() if in_slurm else ()
+        wait = task.kill_wait() if in_slurm else None
         groups = {node.stat().st_gid for node in nodes if node.exists() and stat.S_ISCHR(node.stat().st_mode)}
         return cls(
             uid=os.getuid(),
@@ -49,12 +56,14 @@ class Host(NamedTuple):
             groups=tuple(sorted(groups)),
             infiniband=(devices / "infiniband").is_dir(),
             rootless=engine == "podman" and os.getuid() != 0,
+            devices=tuple(devices / "dri" / name for name in own) or (devices / "dri",),
+            grace=GRACE if wait is None else max(1, min(GRACE, wait - 5)),
         )
 
 
 def command(job: Job, host: Host, environ: Mapping[str, str], name: str) -> Command:
     """docker|podman run IMAGE primus run --launcher direct --config RUN/experiment.yaml"""
-    inner = Command(argv=inner_argv(job), files={job.run_dir / "experiment.yaml": resolved_yaml(job.experiment)})
+    inner = Command(argv=inner_argv(job), files={job.config: resolved_yaml(job.experiment)})
     return around(inner, job, host, environ, name)
 
 
@@ -66,7 +75,12 @@ def around(inner: Command, job: Job, host: Host, environ: Mapping[str, str], nam
         ("--init",),
         (f"--name={name}",),
         (f"--label=io.primus.run={job.run_dir}",),
-        (f"--stop-timeout={GRACE}",),
+        *(
+            [(f"--label=io.primus.job={job.slurm_job}",), (f"--label=io.primus.uid={host.uid}",)]
+            if job.slurm_job
+            else []
+        ),
+        (f"--stop-timeout={host.grace}",),
         ("--pull=never",),  # fetched before, by us, with progress and an error of its own
         ("--network=host",),
         ("--ipc=host",),  # /dev/shm of the host: the default 64 MB is too small for RCCL and data loaders
@@ -93,7 +107,7 @@ def around(inner: Command, job: Job, host: Host, environ: Mapping[str, str], nam
             *(word for option in defaults for word in option),
             *job.engine_args,
             job.image,
-            *("-m", "primus.launchers.lifeline", str(GRACE)),
+            *("-m", "primus.launchers.lifeline", str(host.grace)),
             *inner.argv,
         ),
         files=inner.files,
@@ -132,7 +146,8 @@ def inner_argv(job: Job) -> tuple[str, ...]:
     unknown = [f"--allow-unknown={key}" for key in job.experiment.unknown]
     return (
         *("primus", "run", "--launcher=direct"),
-        f"--config={job.run_dir / 'experiment.yaml'}",
+        f"--config={job.config}",
+        *([f"--record={job.record}"] if job.record else []),
         f"--run-dir={job.run_dir}",
         *counts,
         *unknown,
@@ -164,10 +179,33 @@ def launch(job: Job) -> int:
         gfx=place.gfx,
         image=job.image,
     )
+    assert job.record is not None
+    record = Record(job.record)
     name = container_name(job)
-    made = command(job, Host.look(job.engine), environ, name)
+    if job.slurm_job:
+        sweep.sweep(job.engine)
+    host = Host.look(job.engine, in_slurm=bool(job.slurm_job))
+    made = command(job, host, environ, name)
     lock.hold(job.run_dir, place.rank)  # makes the directory, as the user, before the engine could as root
-    return _supervised(made, job, name, environ)
+    attempt = Attempt(
+        rank=place.rank,
+        host=os.uname().nodename,
+        started=now(),
+        attempt=int(environ.get("SLURM_RESTART_COUNT") or 0) if job.slurm_job else 0,
+        job=job.slurm_job,
+        image_id=found.id,
+    )
+    if not job.slurm_job:
+        record.start(job, launcher="container")
+    record.begin(attempt)
+    code = LaunchError.exit_code
+    try:
+        code = _supervised(made, job, name, environ, grace=host.grace, log=record.log(place.rank))
+    finally:
+        record.close(replace(attempt, ended=now(), exit=code))
+        if not job.slurm_job:
+            record.write("end.json", {"ended": now(), "exit": code, "attempt": 0})
+    return code
 
 
 def dry_run_other(inner: Command, job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
@@ -181,7 +219,7 @@ def run(inner: Command, job: Job) -> int:
     found = _image(job)
     manifest.check(found, framework=job.experiment.framework, accelerator=found.accelerator, gfx="", image=job.image)
     name = container_name(job)
-    return _supervised(around(inner, job, Host.look(job.engine), environ, name), job, name, environ)
+    return _supervised(around(inner, job, Host.look(job.engine), environ, name), job, name, environ, grace=GRACE)
 
 
 def _image(job: Job) -> manifest.Manifest:
@@ -190,11 +228,13 @@ def _image(job: Job) -> manifest.Manifest:
     return client.ensure(job.image, pull=job.pull)
 
 
-def _supervised(made: Command, job: Job, name: str, environ: Mapping[str, str]) -> int:
+def _supervised(
+    made: Command, job: Job, name: str, environ: Mapping[str, str], *, grace: int, log: Path | None = None
+) -> int:
     passed = forwarded(environ, job.env_names)
     secrets = {name: environ[name] for name in passed if name in environ and secret(name, environ[name])}
     print(f"primus: {job.experiment.framework} in {job.image}, results in {job.run_dir}", file=sys.stderr, flush=True)
-    return supervise(made, engine=job.engine, name=name, secrets=secrets, grace=GRACE)
+    return supervise(made, engine=job.engine, name=name, secrets=secrets, grace=grace, log=log)
 
 
 def container_name(job: Job) -> str:
@@ -217,7 +257,7 @@ def _accelerator(job: Job, host: Host) -> list[tuple[str, ...]]:
     limits = ("host",) if host.rootless else ("memlock=-1", "nofile=1048576:1048576")
     groups = () if host.rootless else tuple(group for group in host.groups if group not in host.own_groups)
     return [
-        *((f"--device={device}",) for device in _DEVICES),
+        *((f"--device={device}",) for device in (_KFD, *host.devices)),
         *((f"--group-add={group}",) for group in groups),
         *([("--device=/dev/infiniband",)] if host.infiniband else []),
         *((f"--ulimit={limit}",) for limit in limits),
@@ -226,6 +266,8 @@ def _accelerator(job: Job, host: Host) -> list[tuple[str, ...]]:
 
 def _mounts(job: Job, environ: Mapping[str, str]) -> tuple[Mount, ...]:
     mounts = list(job.mounts)
+    if not job.config.is_relative_to(job.run_dir):
+        mounts.append(Mount(source=job.config.parent, target=job.config.parent))
     if job.dev is not None:
         mounts.append(Mount(source=job.dev, target=PACKAGE_IN_IMAGE, read_only=True))
     for name in forwarded(environ, job.env_names):
@@ -261,7 +303,7 @@ def _bind(mount: Mount) -> str:
 def _check_devices(job: Job) -> None:
     if job.experiment.accelerator != "rocm":
         return
-    missing = [str(device) for device in _DEVICES if not device.exists()]
+    missing = [str(device) for device in (_KFD, _DRI) if not device.exists()]
     if missing:
         raise LaunchError(
             f"this machine has no {' and no '.join(missing)}: it shows no AMD GPU",

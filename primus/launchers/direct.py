@@ -32,7 +32,7 @@ def command(job: Job, node: Node, environ: Mapping[str, str]) -> Command:
     return replace(
         inner,
         env=process_env(inner.env, job.experiment.env, environ),
-        files={job.run_dir / "experiment.yaml": resolved_yaml(job.experiment), **inner.files},
+        files={job.config: resolved_yaml(job.experiment), **inner.files},
     )
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+from pathlib import Path
 from types import FrameType
+from typing import IO, Any
 
 from primus.command import Command
 from primus.errors import LaunchError
@@ -16,14 +20,16 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PASSED = (signal.SIGUSR1, signal.SIGUSR2)
 
 
-def supervise(command: Command, *, engine: str, name: str, secrets: Mapping[str, str], grace: int) -> int:
+def supervise(
+    command: Command, *, engine: str, name: str, secrets: Mapping[str, str], grace: int, log: Path | None = None
+) -> int:
     """Run the engine's client with the lifeline on its standard input, to the end. Returns the command's exit code, or
-    128 + n if signal n ended this launch.
+    128 + n if signal n ended this launch. What it prints is copied to `log`.
 
     The client is a session of its own: signals reach the container through us alone, so that a terminal's ^C is not
     delivered twice. Raises LaunchError if the engine refused to run the container.
     """
-    client = command.start(stdin=subprocess.PIPE, start_new_session=True)
+    client = command.start(stdin=subprocess.PIPE, start_new_session=True, **_outputs(log))
     stopped_by = 0
 
     def control(*words: str) -> None:
@@ -34,12 +40,12 @@ def supervise(command: Command, *, engine: str, name: str, secrets: Mapping[str,
         nonlocal stopped_by
         if number in _PASSED:
             control("kill", f"--signal={signal.Signals(number).name}")
-        elif stopped_by:
-            control("kill")  # asked twice: no more patience
-        else:
+        elif stopped_by and number == signal.SIGINT:
+            control("kill")  # ^C again: no more patience (Slurm may send its signals more than once, and means it once)
+        elif not stopped_by:
             stopped_by = number
             print(
-                f"primus: {signal.Signals(number).name}, stopping {name} (again to kill it)",
+                f"primus: {signal.Signals(number).name}, stopping {name} (Ctrl-C to kill it)",
                 file=sys.stderr,
                 flush=True,
             )
@@ -47,6 +53,13 @@ def supervise(command: Command, *, engine: str, name: str, secrets: Mapping[str,
 
     for number in (*_ENDING, *_PASSED):
         signal.signal(number, on_signal)
+    copies = [
+        threading.Thread(target=_copy, args=(pipe, out, log), daemon=True)
+        for pipe, out in ((client.stdout, 1), (client.stderr, 2))
+        if pipe is not None and log is not None
+    ]
+    for thread in copies:
+        thread.start()
     assert client.stdin is not None
     try:
         client.stdin.write(json.dumps(dict(secrets)).encode() + b"\n")
@@ -54,8 +67,34 @@ def supervise(command: Command, *, engine: str, name: str, secrets: Mapping[str,
     except BrokenPipeError:
         pass  # the client ended already, and its exit code says why
     code = client.wait()
+    for thread in copies:
+        thread.join(5)  # whoever else has the pipe is not waited for
     if code == 125:
         raise LaunchError(f"{engine} refused to run the container", hint="its own message is above")
     if stopped_by:  # whatever the training made of it (torchrun makes 1)
         return 128 + stopped_by
     return code if code >= 0 else 128 - code
+
+
+def _outputs(log: Path | None) -> dict[str, Any]:
+    """Popen's stdout and stderr: pipes if they are to be copied, and ours if there is no log, or ours is the log."""
+    if log is None or (log.exists() and os.path.samestat(os.fstat(1), log.stat())):
+        return {}
+    return {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+
+def _copy(pipe: IO[bytes], out: int, log: Path) -> None:
+    """Copy all that comes to our own output and to the log, each for as long as it can be written to.
+
+    Whatever happens to them, the pipe is read: a full one would stop the training.
+    """
+    with log.open("ab", buffering=0) as file:
+        targets = [out, file.fileno()]
+        while data := pipe.read1(65536):  # type: ignore[attr-defined]
+            for target in list(targets):
+                try:
+                    rest = memoryview(data)
+                    while rest:
+                        rest = rest[os.write(target, rest) :]
+                except OSError:
+                    targets.remove(target)

@@ -127,7 +127,7 @@ def test_a_dry_run_prints_every_layer_and_every_file(primus: Primus, experiment:
     titles = [line for line in done.out.splitlines() if line.startswith("# ")]
     assert titles == [
         *("# on this machine (docker)", "# in the container", "# which becomes"),
-        *("# file: /r/experiment.yaml", "# file: /r/torchtitan.toml"),
+        *("# file: /r/RUN-ID/experiment.yaml", "# file: /r/torchtitan.toml"),
     ]
 
 

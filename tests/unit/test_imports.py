@@ -39,8 +39,9 @@ ALLOWED = {
     "models": _PURE,
     "image": {"errors", "_version"},
     "backends": {*_PURE, "command", "node", "layout"},
-    "launchers": {*_PURE, "command", "node", "job", "image"},
-    "cli": {*_PURE, "models", "layout", "_version", "command", "node", "job", "image", "launchers"},
+    "record": {"errors", "_version", "command", "job"},
+    "launchers": {*_PURE, "command", "node", "job", "image", "record"},
+    "cli": {*_PURE, "models", "layout", "_version", "command", "node", "job", "image", "launchers", "record"},
     "__init__": {"_version"},
     "__main__": {"cli"},
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,9 +77,9 @@ def test_any_name_reaches_every_command_unchanged(
     path.write_text(f"extends: exp.yaml\n{dump(escaped({'exp_name': word, 'workspace': f'out {word}'}))}")
     found = load_experiment(path, environ={})
     job = Job(experiment=found, image=f"image {word}", run_dir=found.run_dir, engine_args=(f"--cpus={word}",))
-    expected = [
-        words(command) for module in (container, direct) for _, command in module.dry_run(job, {"NCCL_X": word})
-    ]
+    recorded = replace(job, record=found.run_dir / "RUN-ID")
+    made = (*container.dry_run(recorded, {"NCCL_X": word}), *direct.dry_run(job, {"NCCL_X": word}))
+    expected = [words(command) for _, command in made]
     assert f"--workdir={Path.cwd()}/out {word}/amd/root/{word}" in expected[0]
     assert f"A_VALUE={word}" in expected[-1]
     os.environ["NCCL_X"] = word

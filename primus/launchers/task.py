@@ -1,0 +1,85 @@
+"""One task of an srun step: this node's place in the job, as Slurm says it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+
+from primus.errors import LaunchError
+from primus.launchers.nodelist import hosts
+
+# Above the well-known ports and below Linux's default range of ephemeral ones (32768-60999): no client of anybody has
+# one of these by chance.
+FIRST_PORT, PORTS = 20_000, 12_000
+
+_NEEDED = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_NODEID")
+_LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
+
+
+def place(environ: Mapping[str, str], address: Callable[[str], str] | None = None) -> dict[str, str]:
+    """NODE_RANK, NNODES, MASTER_ADDR and MASTER_PORT of this task.
+
+    The variables are srun's (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES). MASTER_PORT
+    follows from the job's and the step's number, so that two jobs on a node do not meet; the user's own beats it.
+    `address` gives an address for a host's name. Raises LaunchError unless this is the one task of its node.
+    """
+    missing = [name for name in _NEEDED if not environ.get(name)]
+    nodelist = next((environ[name] for name in _LISTS if environ.get(name)), "")
+    if missing or not nodelist:
+        raise LaunchError(
+            f"--slurm-task: this is no task of srun's: {', '.join(missing or _LISTS)} is not set",
+            hint="start it with srun, or leave --slurm-task out and set NNODES, NODE_RANK and MASTER_ADDR yourself",
+        )
+    nodes, tasks = environ["SLURM_STEP_NUM_NODES"], environ["SLURM_STEP_NUM_TASKS"]
+    if tasks != nodes:
+        raise LaunchError(
+            f"--slurm-task: the step has {tasks} tasks on {nodes} nodes; the launcher is one task on each, "
+            "which starts the node's processes itself",
+            hint=f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1",
+        )
+    number = int(environ["SLURM_JOB_ID"]) + 97 * (_small(environ["SLURM_STEP_ID"]))
+    return {
+        "NODE_RANK": environ["SLURM_NODEID"],
+        "NNODES": nodes,
+        "MASTER_ADDR": (address or reachable)(hosts(nodelist)[0]),
+        "MASTER_PORT": environ.get("MASTER_PORT") or str(FIRST_PORT + number % PORTS),
+    }
+
+
+def _small(step: str) -> int:
+    return int(step) if step.isdecimal() and int(step) < 100_000 else 0
+
+
+def reachable(host: str) -> str:
+    """The host's name where it resolves, else the address that Slurm itself reaches the node at."""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        said = slurm_says("show", "node", host, "--oneliner")
+        found = re.search(r"\bNodeAddr=(\S+)", said)
+        if found is None:
+            raise LaunchError(
+                f"the first node, {host}, has no address here", hint="pass --env MASTER_ADDR=ADDRESS"
+            ) from None
+        return found[1]
+    return host
+
+
+def kill_wait() -> int | None:
+    """Seconds that this cluster leaves a step between SIGTERM and SIGKILL; None if it does not say."""
+    found = re.search(r"^KillWait\s*=\s*(\d+)", slurm_says("show", "config"), re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def slurm_says(*words: str) -> str:
+    """What `scontrol WORDS` prints; nothing where it is not or does not answer."""
+    try:
+        done = subprocess.run(
+            ("scontrol", *words), capture_output=True, text=True, timeout=60, check=False, env={**os.environ}
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,195 @@
+"""The record of one run: what was started, where it ran and how it ended, as files below its run directory.
+
+<run directory>/<run id>/
+    run.json          what was started: image, versions, command, git state
+    experiment.yaml   the resolved experiment
+    job.sh            under Slurm, what was submitted; slurm.json has the job's number
+    node<rank>.json   written by each node's launcher: its attempts, with host, times and exit code
+    node<rank>.log    what the node's training printed
+    end.json          how the run ended
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from primus._version import __version__
+from primus.command import Command
+from primus.errors import ConfigError, LaunchError
+from primus.job import Job
+
+DRY_RUN = "RUN-ID"  # what a dry run says for the identifier that nobody has made yet
+_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+
+
+def now() -> str:
+    """The time as the records have it: UTC, to the millisecond, ISO 8601."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def new_id() -> str:
+    """An identifier that sorts by time: 20261130-203300-1a2b."""
+    return f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def git_state(directory: Path) -> dict[str, Any] | None:
+    """The commit that `directory` is at, and which files differ from it; None outside of git."""
+    commit, changed = _git(directory, "rev-parse", "HEAD"), _git(directory, "diff", "--name-only", "HEAD")
+    return {"commit": commit.strip(), "changed": (changed or "").splitlines()} if commit else None
+
+
+def _git(directory: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ("git", *words), cwd=directory, capture_output=True, text=True, errors="replace", check=False, timeout=30
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One node's share of one try of the run."""
+
+    rank: int
+    host: str
+    started: str
+    attempt: int = 0
+    job: str = ""  # Slurm's number
+    image_id: str = ""
+    ended: str = ""
+    exit: int | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run's directory."""
+
+    path: Path
+
+    def start(self, job: Job, *, launcher: str) -> None:
+        """Write run.json and, where a checkout's own files replace the image's, how they differ from its commit."""
+        self.write("run.json", describe(job, launcher=launcher))
+        changes = _git(job.dev, "diff", "HEAD", "--", ".") if job.dev else None
+        if changes:
+            Command(argv=(), files={self.path / "dev.diff": changes}).write()
+
+    @property
+    def experiment(self) -> Path:
+        return self.path / "experiment.yaml"
+
+    def log(self, rank: int) -> Path:
+        return self.path / f"node{rank}.log"
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a file of the record, whole or not at all."""
+        Command(argv=(), files={self.path / name: json.dumps(content, indent=1) + "\n"}).write()
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A file of the record; empty if it is not there or not readable."""
+        try:
+            content = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Every node's, the first attempt's first."""
+        found = []
+        for path in self.path.glob("node*.json"):
+            with contextlib.suppress(TypeError):
+                found += [Attempt(**one) for one in self.read(path.name).get("attempts", ())]
+        return tuple(sorted(found, key=lambda one: (one.attempt, one.rank)))
+
+    def begin(self, attempt: Attempt) -> None:
+        """Note that a node has started.
+
+        Raises LaunchError if another node of the attempt has another image under the same name: whoever comes later
+        sees it.
+        """
+        self._store(attempt)
+        for other in self.attempts():
+            if (other.attempt, other.job) == (attempt.attempt, attempt.job) and other.image_id != attempt.image_id:
+                raise LaunchError(
+                    f"the image is {attempt.image_id} on {attempt.host} and {other.image_id} on {other.host}",
+                    hint="load the same one on every node, or name it by its digest: --image NAME@sha256:...",
+                )
+
+    def close(self, attempt: Attempt) -> None:
+        """Note how a node's share ended."""
+        self._store(attempt)
+
+    def _store(self, attempt: Attempt) -> None:
+        name = f"node{attempt.rank}.json"
+        before = [one for one in self.read(name).get("attempts", ()) if one.get("started") != attempt.started]
+        self.write(name, {"attempts": [*before, vars(attempt)]})
+
+    def first_failure(self, attempt: int) -> Attempt | None:
+        """The node of the attempt that ended first with an exit code of its own: the others were then stopped."""
+        ended = [one for one in self.attempts() if one.attempt == attempt and one.ended and one.exit]
+        return min(ended, key=lambda one: (one.ended, (one.exit or 0) >= 128), default=None)
+
+
+def describe(job: Job, *, launcher: str) -> dict[str, Any]:
+    """The content of run.json: what is started, from what, by whom."""
+    assert job.record is not None
+    array = job.slurm is not None and job.slurm.array
+    return {
+        "run_id": f"{job.record.parent.name}_{job.record.name}" if array else job.record.name,
+        "exp_name": job.experiment.exp_name,
+        "framework": job.experiment.framework,
+        "accelerator": job.experiment.accelerator,
+        "launcher": launcher,
+        "run_dir": str(job.run_dir),
+        "image": job.image,
+        "config": str(job.experiment.source),
+        "nodes": job.nodes or 1,
+        "gpus_per_node": job.gpus_per_node,
+        "primus": __version__,
+        "git": git_state(job.dev or job.experiment.source.parent),
+        "user": os.environ.get("USER") or str(os.getuid()),
+        "host": os.uname().nodename,
+        "directory": str(Path.cwd()),
+        "started": now(),
+    }
+
+
+def records(where: Path, levels: int = 5) -> Iterator[Record]:
+    """The records at or below a directory: a workspace, a run directory (2 levels) or a record itself."""
+    for depth in range(levels + 1):
+        for file in where.glob("*/" * depth + "run.json"):
+            if _ID.fullmatch(file.parent.name) or _ID.fullmatch(file.parent.parent.name):
+                yield Record(file.parent)
+
+
+def find(text: str, workspace: Path) -> Record:
+    """The record that `text` means: its directory, its identifier, Slurm's job number, or an experiment's newest.
+
+    Raises ConfigError, with what there is, if nothing fits.
+    """
+    path = Path(text)
+    if path.is_dir():
+        below = sorted(records(path), key=lambda one: one.path.name)
+        if below:
+            return below[-1]
+        raise ConfigError(f"{text}: no run is recorded there", hint="primus runs DIR lists those below DIR")
+    known = sorted(records(workspace), key=lambda one: one.path.name)
+    for record in reversed(known):
+        about = record.read("run.json")
+        if text in (about.get("run_id"), about.get("exp_name"), record.read("slurm.json").get("job")):
+            return record
+    raise ConfigError(
+        f"{text}: no such run in {workspace}",
+        hint=f"the newest is {known[-1].path}" if known else "say where: --workspace DIR, or the run's directory",
+    )
