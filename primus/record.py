@@ -153,7 +153,7 @@ def describe(job: Job, *, launcher: str) -> dict[str, Any]:
         "launcher": launcher,
         "run_dir": str(job.run_dir),
         "image": job.image,
-        "config": str(job.experiment.source),
+        "config": str(job.experiment.source.absolute()),
         "nodes": job.nodes or 1,
         "gpus_per_node": job.gpus_per_node,
         "primus": __version__,

@@ -14,6 +14,8 @@ from primus.errors import PrimusError
 # name -> (where it lives, its line in the list): the list must not cost the import of what it lists.
 _COMMANDS = {
     "run": ("primus.cli.run:run", "Train: in a container, or directly inside the image."),
+    "runs": ("primus.cli.runs:runs", "List runs and how they stand."),
+    "logs": ("primus.cli.runs:logs", "Print what a run printed, or follow it."),
     "config": ("primus.cli.config:config", "Show, check, list and compare experiments, without running anything."),
     "data": ("primus.cli.data:data", "Make the data files that a backend reads."),
     "image": ("primus.cli.image:image", "Build, list and inspect the images."),
