@@ -18,14 +18,14 @@ import re
 import secrets
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from primus._version import __version__
 from primus.command import Command
-from primus.errors import ConfigError, LaunchError
+from primus.errors import ConfigError, LaunchError, PrimusError
 from primus.job import Job
 
 DRY_RUN = "RUN-ID"  # what a dry run says for the identifier that nobody has made yet
@@ -132,8 +132,18 @@ class Record:
 
     def _store(self, attempt: Attempt) -> None:
         name = f"node{attempt.rank}.json"
-        before = [one for one in self.read(name).get("attempts", ()) if one.get("started") != attempt.started]
+        this = (attempt.attempt, attempt.job)
+        before = [one for one in self.read(name).get("attempts", ()) if (one.get("attempt"), one.get("job")) != this]
         self.write(name, {"attempts": [*before, vars(attempt)]})
+
+    @contextlib.contextmanager
+    def noted(self, attempt: Attempt) -> Iterator[None]:
+        """Note it if what follows is refused: of several nodes, this one's exit code is then the run's."""
+        try:
+            yield
+        except PrimusError as error:
+            self.close(replace(attempt, ended=now(), exit=error.exit_code))
+            raise
 
     def first_failure(self, attempt: int) -> Attempt | None:
         """The node of the attempt that ended first with an exit code of its own: the others were then stopped."""

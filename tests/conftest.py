@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 PREREQUISITES = (
     "docker",
     "podman",
+    "slurm",
     "torchtitan",
     "maxtext",
     "megatron",

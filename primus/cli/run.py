@@ -25,7 +25,7 @@ from primus.experiment.substitute import looks_secret
 from primus.image import manifest
 from primus.image.names import reference
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
-from primus.launchers import task
+from primus.launchers import container, task
 from primus.launchers.environment import clean_secrets, secret
 from primus.launchers.slurm import elements
 from primus.node import gfx_targets, size
@@ -124,6 +124,13 @@ def run(
     if config is None:
         file = next((word for word in overrides if word.endswith((".yaml", ".yml"))), None)
         raise click.UsageError("Missing option '--config'." + (f" Did you mean --config {file}?" if file else ""))
+    if slurm_task:
+        place = task.place(os.environ)
+        names = {word.partition("=")[0] for word in env}
+        os.environ.update({name: value for name, value in place.items() if name not in names})
+        if record and not dry_run:
+            attempt = container.this_attempt(int(place["NODE_RANK"]), os.environ["SLURM_JOB_ID"], os.environ)
+            click.get_current_context().with_resource(Record(absolute(record)).noted(attempt))
     passed = take_env(env)
     for text in clean_environment():
         note(text)
@@ -131,9 +138,6 @@ def run(
     if run_dir is not None and absolute(run_dir) == Path(absolute(run_dir).anchor):
         raise ConfigError(f"--run-dir {run_dir}: is the root of all files", hint="name a directory of its own")
     chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
-    if slurm_task:
-        place = task.place(os.environ)
-        os.environ.update({name: value for name, value in place.items() if name not in passed})
     environ = dict(os.environ)
     if dry_run and nodes is not None and nodes > 1:  # what the first node would run, wherever that is
         environ = {"NODE_RANK": "0", "MASTER_ADDR": "MASTER_ADDR"} | environ

@@ -87,7 +87,7 @@ def runs(directory: Path | None, workspace: Path, wanted: tuple[str, ...], outpu
 def logs(run: str, workspace: Path, follow: bool, node: int) -> None:
     """The output of a run's node.
 
-    RUN is a run's directory or identifier, Slurm's job number, or the exp_name of an experiment, whose newest run it is.
+    RUN is a run's directory or identifier, Slurm's job number, or an experiment's exp_name: then its newest run.
     """
     record = find(run, absolute(workspace))
     nodes = int(record.read("run.json").get("nodes", 1))

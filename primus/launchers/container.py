@@ -187,14 +187,7 @@ def launch(job: Job) -> int:
     host = Host.look(job.engine, in_slurm=bool(job.slurm_job))
     made = command(job, host, environ, name)
     lock.hold(job.run_dir, place.rank)  # makes the directory, as the user, before the engine could as root
-    attempt = Attempt(
-        rank=place.rank,
-        host=os.uname().nodename,
-        started=now(),
-        attempt=int(environ.get("SLURM_RESTART_COUNT") or 0) if job.slurm_job else 0,
-        job=job.slurm_job,
-        image_id=found.id,
-    )
+    attempt = replace(this_attempt(place.rank, job.slurm_job, environ), image_id=found.id)
     if not job.slurm_job:
         record.start(job, launcher="container")
     record.begin(attempt)
@@ -206,6 +199,11 @@ def launch(job: Job) -> int:
         if not job.slurm_job:
             record.write("end.json", {"ended": now(), "exit": code, "attempt": 0})
     return code
+
+
+def this_attempt(rank: int, slurm_job: str, environ: Mapping[str, str]) -> Attempt:
+    restarts = int(environ.get("SLURM_RESTART_COUNT") or 0) if slurm_job else 0
+    return Attempt(rank=rank, host=os.uname().nodename, started=now(), attempt=restarts, job=slurm_job)
 
 
 def dry_run_other(inner: Command, job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:

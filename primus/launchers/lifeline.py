@@ -42,14 +42,16 @@ def main() -> None:
     except OSError as error:
         sys.exit(f"lifeline: cannot start {argv[0]}: {error.strerror}")
     del secrets
-    seen: set[int] = set()
+    asked = False
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        # The engine's stop and the client's own forwarding may both bring an ending signal: once is enough.
+        nonlocal asked
         if number in _ENDING:
-            if number in seen:
+            # The engine's stop brings SIGTERM, and its client whatever Slurm or a terminal sent to it, too: the training
+            # is asked to end once, by the signal that trainers know to save at.
+            if asked:
                 return
-            seen.add(number)
+            asked, number = True, signal.SIGTERM
         if child.poll() is None:
             child.send_signal(number)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -103,13 +104,15 @@ def _queue() -> dict[str, tuple[str, str]] | None:
 
 
 def _history(jobs: list[str]) -> dict[str, str]:
-    """What sacct has of ended jobs; nothing on a cluster without accounting."""
+    """The state of ended jobs: sacct's; on a cluster without accounting, what the controller still knows."""
     if not jobs:
         return {}
     options = ("--noheader", "--allocations", "--parsable2", "--format=JobID,State", f"--jobs={','.join(jobs)}")
     text = _said("sacct", *options)
-    rows = (line.split("|") for line in (text or "").splitlines())
-    return {row[0]: row[1] for row in rows if len(row) == 2}
+    if text is not None:
+        return {row[0]: row[1] for row in (line.split("|") for line in text.splitlines()) if len(row) == 2}
+    shown = {job: _said("scontrol", "show", "job", job, "--oneliner") or "" for job in jobs}
+    return {job: match[1] for job, text in shown.items() if (match := re.search(r"\bJobState=(\w+)", text))}
 
 
 def _said(*words: str) -> str | None:
