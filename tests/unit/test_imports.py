@@ -40,7 +40,8 @@ ALLOWED = {
     "image": {"errors", "_version"},
     "backends": {*_PURE, "command", "node", "layout"},
     "launchers": {*_PURE, "command", "node", "job", "image"},
-    "cli": {*_PURE, "models", "layout", "_version", "command", "node", "job", "image", "launchers"},
+    "upstream": {*_PURE, "launchers"},
+    "cli": {*_PURE, "models", "layout", "_version", "command", "node", "job", "image", "launchers", "upstream"},
     "__init__": {"_version"},
     "__main__": {"cli"},
 }
