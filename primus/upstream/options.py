@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from primus.errors import Problem
 from primus.experiment.substitute import looks_secret
-from primus.launchers.environment import NAMES, PREFIXES, secret
+from primus.launchers.environment import forwarded, secret
 from primus.upstream import table
 from primus.upstream.call import Option
 from primus.upstream.table import Rule
@@ -166,7 +166,7 @@ def _say_env(out: Out, option: Option) -> None:
     elif name not in out.environ:
         if not option.where:
             out.note(f"{option} is left out: it is not set here")
-    elif not option.where or not (name in NAMES or name.startswith(PREFIXES)):
+    elif not option.where or not (name == "DOCKER_IMAGE" or forwarded({name: "x"})):
         out.words.append(f"--env={name}")
 
 

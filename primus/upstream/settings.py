@@ -5,13 +5,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from primus.errors import ConfigError, Problem
 from primus.experiment.yaml import Map, Node, Scalar, Seq, read
+from primus.launchers.environment import forwarded
 from primus.upstream import table
 from primus.upstream.call import Option
+from primus.upstream.options import Out, say_container, say_direct, say_slurm
+from primus.upstream.translation import shown
 
 _SWITCHES = ("debug", "dry_run")
+_LISTS = ("mount", "env", "engine_arg", "sbatch_arg")  # our options that are given several times
 SECTIONS = ("main", "slurm", "container", "direct")
 _KEYS = {"container": ("options",), "direct": ("env", *table.DIRECT)}
 
@@ -85,3 +90,35 @@ def found(settings: str | None, environ: Mapping[str, str]) -> Path | None:
     home = environ.get("HOME")
     own = Path(home) / ".primus.yaml" if home else None
     return own if own is not None and own.is_file() else None
+
+
+def as_ours(file: Mapping[str, Sequence[Option]]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The file as settings of `primus run`, and what the user should know.
+
+    Raises ConfigError with everything that has no counterpart.
+    """
+    out = Out(environ={})
+    sections = {name: [option for option in found if option.name not in _SWITCHES] for name, found in file.items()}
+    say_slurm(out, sections["slurm"], batch=True)
+    say_container(out, sections["container"])
+    say_direct(out, sections["direct"])
+    bare = [option for name in ("container", "direct") for option in sections[name] if option.name == "env"]
+    names = [str(option.value) for option in bare if "=" not in str(option.value)]
+    if asked := [
+        name for name in names if name not in (*table.SWITCHES, "DOCKER_IMAGE") and not forwarded({name: "x"})
+    ]:
+        out.note(f"may be unset, so it is no setting: --env {', --env '.join(dict.fromkeys(asked))}")
+    result: dict[str, Any] = {}
+    for word in out.words:
+        option, given, text = word.removeprefix("--").partition("=")
+        key = option.replace("-", "_")
+        value: Any = int(text) if text.isdecimal() else text if given else True
+        if key in _LISTS:
+            result.setdefault(key, []).append(text)
+        else:
+            result[key] = value
+        if key == "env" and shown([word]) != (word,):
+            out.refuse("env", f"{text.partition('=')[0]} is a credential", "export it; it is passed on by name")
+    if out.problems:
+        raise ConfigError(out.problems)
+    return result, tuple(out.notes)

@@ -630,3 +630,45 @@ def test_without_its_libraries_it_says_what_to_do(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "primus-cli"), run_name="__main__")
     assert "has no click\nhint: pip install " in str(ended.value.code)
+
+
+def test_a_file_of_settings_becomes_ours(primus: Primus, write: Write) -> None:
+    write("old.yaml", SETTINGS.replace('"A=b"', '"A=b"\n      - "MASTER_ADDR"'))
+    done = primus("config", "import-settings", "old.yaml")
+    assert done.code == 0
+    assert done.out == (
+        "nodes: 4\ngpus_per_node: 8\npartition: gpu\ntime: 4:00:00\nsbatch_arg:\n- --exclude=bad1\nimage: mine:1\n"
+        "engine_arg:\n- --cpus=16\nmount:\n- /data\nenv:\n- A=b\n"
+    )
+    assert done.err == "primus: may be unset, so it is no setting: --env NOT_SET, --env MINE\n"
+
+
+def test_our_settings_from_upstreams_are_read(primus: Primus, write: Write, experiment: Experiment) -> None:
+    write("old.yaml", 'container:\n  options:\n    image: mine\n    cpus: "2"\n    env: ["A=b"]\n')
+    write("primus.yaml", primus("config", "import-settings", "old.yaml").out)
+    done = primus("run", "--config", experiment(), "--launcher=container", "--dry-run")
+    given = shlex.split(done.out.splitlines()[1])
+    assert {"--cpus=2", "mine", "--env=A"} <= {*given}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('container:\n  options:\n    env: ["HF_TOKEN=abc"]\n', "env: HF_TOKEN is a credential"),
+        ("container:\n  options:\n    gpus: 8\n", "old.yaml:3:11: container.options.gpus: is for NVIDIA's GPUs"),
+        ("slurm:\n  nodes: a\n", "old.yaml:2:10: slurm.nodes a: has no counterpart"),
+        ("x: 1\n", "old.yaml:1:1: x: upstream does not read it"),
+    ],
+)
+def test_what_cannot_become_a_setting(primus: Primus, write: Write, text: str, reason: str) -> None:
+    write("old.yaml", text)
+    done = primus("config", "import-settings", "old.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert reason in done.err
+    assert "abc" not in done.err
+
+
+def test_a_copy_of_upstreams_own_settings_says_nothing(primus: Primus, write: Write) -> None:
+    write("old.yaml", "main:\n  debug: false\n\ncontainer:\n  options:\n    ipc: host\n    volume: []\n")
+    done = primus("config", "import-settings", "old.yaml")
+    assert (done.code, done.out, done.err) == (0, "# nothing in it differs from what is so here\n", "")
