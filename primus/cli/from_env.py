@@ -10,8 +10,6 @@ from typing import Any
 import click
 
 from primus.cli import note
-from primus.upstream.translation import shown
-from primus.upstream.variables import from_env
 
 FLAG = "--from-env"
 
@@ -25,6 +23,9 @@ def with_from_env(command: click.Command) -> click.Command:
     ) -> click.Context:
         mine = args[: args.index("--")] if "--" in args else args
         if FLAG in mine and not {"-h", "--help"} & {*mine}:
+            from primus.upstream.translation import shown
+            from primus.upstream.variables import from_env
+
             made = from_env(os.environ, [word for word in args if word != FLAG], str(Path.cwd()))
             for name in made.unset:
                 del os.environ[name]

@@ -8,7 +8,6 @@ import click
 
 from primus.cli import note
 from primus.experiment.yaml import dump
-from primus.upstream.settings import as_ours, options
 
 
 @click.command("import-settings")
@@ -19,6 +18,8 @@ def import_settings(file: Path) -> None:
     \b
     primus config import-settings ~/.primus.yaml > primus.yaml
     """
+    from primus.upstream.settings import as_ours, options
+
     made, notes = as_ours(options(file))
     for text in notes:
         note(text)

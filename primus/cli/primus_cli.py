@@ -14,7 +14,7 @@ from primus.cli import cli, note, report
 from primus.errors import ConfigError, PrimusError
 from primus.experiment.types import STAGES
 from primus.experiment.yaml import Map, read
-from primus.upstream.call import parse
+from primus.upstream.call import MODES, parse
 from primus.upstream.settings import found, options
 from primus.upstream.translation import shown, translate
 
@@ -38,7 +38,7 @@ def main() -> None:
     if not words or {"-h", "--help"} & {*mine}:
         click.echo(USAGE)
         sys.exit(0)
-    if mine[0] == "--version":
+    if "--version" in mine and not {*MODES} & {*mine}:
         click.echo(f"primus {__version__}")
         sys.exit(0)
     if {"-h", "--help"} & {*words}:
@@ -71,7 +71,7 @@ def _refuse_other_half(suite: str, config: str) -> None:
     """`train posttrain` with an experiment that pretrains, and the other way round, would train something else."""
     try:
         modules = read(Path(config), layer="experiment").items.get("modules")
-    except (PrimusError, AttributeError):
+    except PrimusError:
         return  # what is wrong with the file is said by who loads it
     names = [name for name in modules.items if name in STAGES] if isinstance(modules, Map) else []
     if names and suite not in {STAGES[name] for name in names}:

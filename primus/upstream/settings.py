@@ -71,7 +71,7 @@ def _option(name: str, value: Node, said: str, problems: list[Problem]) -> Seque
         empty = item.text == "" or (flag and item.text in ("true", "1"))
         if flag and item.text == "false":
             continue
-        if item.text == "" and not flag and name not in table.SLURM:
+        if item.text == "" and not flag and not said.startswith("slurm."):
             continue  # log_file: ""
         result.append(Option(name, None if empty else item.text, said, str(item.at)))
     return result

@@ -40,14 +40,19 @@ SLURM: Mapping[str, Rule] = {
     },
     **{name: Rule(to=f"--{name}") for name in ("job-name", "signal")},
     "cpus-per-task": Rule(to="--cpus-per-task", only=_NUMBER, hint="write one number of CPUs"),
-    **dict.fromkeys(("output", "error"), LOG),
+    **dict.fromkeys(("output", "error"), Rule(note="the run's own directory keeps the logs; primus logs shows them")),
     "ntasks-per-node": Rule(as_here=("1",), why=_ONE_TASK, hint="leave it out"),
-    **{name: Rule(why=_ONE_TASK, hint="leave it out") for name in ("ntasks-per-gpu", "ntasks-per-core")},
-    "ntasks-per-socket": Rule(why=_ONE_TASK, hint="leave it out"),
+    **dict.fromkeys(
+        ("ntasks-per-gpu", "ntasks-per-core", "ntasks-per-socket"), Rule(why=_ONE_TASK, hint="leave it out")
+    ),
     "ntasks": Rule(why=f"is not the number of nodes: {_ONE_TASK}", hint="leave it out, and say --nodes"),
     "export": Rule(as_here=("ALL",), why="variables reach the training by name", hint="write --env NAME for each"),
     "requeue": Rule(why="does not say how often", hint="add --requeue N to the new form"),
     "chdir": Rule(why="relative paths are taken from where you type", hint="cd there first"),
+    **dict.fromkeys(
+        ("image", "volume", "mount", "env", "device", "cap-add", "clean", "log_file", "privileged", "ipc"),
+        Rule(why="is an option of container, not of Slurm", hint="write it behind the --"),
+    ),
     "no-requeue": Rule(as_here=(ANY,)),
     "label": Rule(as_here=(ANY,)),
     **{name: Rule(why=_LAUNCHERS_OWN, hint="leave it out") for name in ("wrap", "multi-prog", "parsable", "open-mode")},

@@ -21,7 +21,6 @@ _LEFT_OUT = {
     "BACKEND": "the experiment's framework decides",
     "LOG_DIR": "the logs are in the run directory",
     "TRAIN_LOG": "the logs are in the run directory",
-    "CONTAINER_NAME": "the launcher names its containers, to find them again",
 }
 # What the packaged launchers put where the user has none. It is no token, and a hub refuses it.
 _PLACEHOLDERS = {"HF_TOKEN": "your_hf_token", "WANDB_API_KEY": "your_wandb_api_key"}

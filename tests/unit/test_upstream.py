@@ -231,6 +231,7 @@ REFUSED = [
             ("--jobid=7 --overlap", "--overlap: a run is a job of its own"),
             ("--wait=30", "--wait: a run ends when"),
             ("--container-image=i", "hint: add --engine pyxis to the new form"),
+            ("--env HF_TOKEN=abc", "--env: is an option of container, not of Slurm\nhint: write it behind the --"),
             ("-Z", "-Z: upstream knows no such option"),
         ]
     ),
@@ -556,7 +557,16 @@ def primus_cli_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     "words",
-    [(), ("-h",), ("--help",), ("direct", "--help"), ("container", "-h"), ("slurm", "--help"), ("--version",)],
+    [
+        (),
+        ("-h",),
+        ("--help",),
+        ("direct", "--help"),
+        ("container", "-h"),
+        ("slurm", "--help"),
+        ("--version",),
+        ("--debug", "--version"),
+    ],
     ids=str,
 )
 def test_help_is_data(primus_cli_: Primus, words: tuple[str, ...]) -> None:
