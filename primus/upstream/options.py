@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -34,8 +34,8 @@ class Out:
         if text not in self.notes:
             self.notes.append(text)
 
-    def apply(self, option: Option, rules: Mapping[str, Rule], hand_on: str) -> None:
-        """What the table says of the option; one that it does not name is handed on."""
+    def apply(self, option: Option, rules: Mapping[str, Rule], hand_on: str = "", others: Collection[str] = ()) -> None:
+        """What the table says of the option; one that it does not name, nor is almost one of `others`, is handed on."""
         rule = rules.get(option.name, Rule())
         if rule.as_here and (table.ANY in rule.as_here or (option.value or "") in rule.as_here):
             if not option.where:  # a file is often a copy of upstream's own, with all its defaults
@@ -45,6 +45,9 @@ class Out:
         elif rule.note:
             self.note(f"{option} is left out: {rule.note}")
         elif not rule.to:
+            near = difflib.get_close_matches(option.name, (*rules, *others), 1, 0.84)
+            if near and near[0] != option.name:
+                self.refuse(option.said, "is no option", f"did you mean --{near[0]}?", option.where)
             self.words.append(f"{hand_on}=--{option.name}" + ("" if option.value is None else f"={option.value}"))
         elif option.value is None:
             self.refuse(option.said, "the value is missing", where=option.where)
@@ -77,7 +80,7 @@ def say_slurm(out: Out, options: Sequence[Option], *, batch: bool) -> None:
         elif option.name == "ntasks" and option.value == nodes:
             out.left_out.append(str(option))
         else:
-            out.apply(option, table.SLURM, "--sbatch-arg")
+            out.apply(option, table.SLURM, "--sbatch-arg", (*table.SLURM_FLAGS, *table.SLURM_SHORT.values()))
 
 
 def say_container(out: Out, options: Sequence[Option]) -> None:
@@ -97,7 +100,7 @@ def say_container(out: Out, options: Sequence[Option]) -> None:
         elif option.name == "env":
             _say_env(out, option)
         else:
-            out.apply(option, table.CONTAINER, "--engine-arg")
+            out.apply(option, table.CONTAINER, "--engine-arg", ("image", *table.CONTAINER_FLAGS, *table.REPEATABLE))
 
 
 def say_image(out: Out, option: Option) -> None:
@@ -179,7 +182,7 @@ def say_direct(out: Out, options: Sequence[Option]) -> None:
         if option.name == "env":
             _say_env(out, option)
         elif option.name in table.DIRECT:
-            out.apply(option, table.DIRECT, "")
+            out.apply(option, table.DIRECT)
         else:
             others = "" if option.name not in (*table.CONTAINER, "image", "volume") else " of direct mode"
             known = ("--env", *(f"--{name}" for name in table.DIRECT))

@@ -26,6 +26,11 @@ def options(path: Path) -> dict[str, list[Option]]:
     node = read(path, layer="settings")
     problems: list[Problem] = []
     result: dict[str, list[Option]] = {name: [] for name in SECTIONS}
+    if "modules" in node.items:
+        raise ConfigError(
+            f"{path}: is an experiment, and no file of upstream's settings",
+            hint=f"write train pretrain --config {path}",
+        )
     for name, section in node.items.items():
         where = str(node.keys[name])
         if name not in SECTIONS:

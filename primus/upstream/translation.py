@@ -21,6 +21,7 @@ from primus.upstream.call import Call, Option, refused_command
 from primus.upstream.options import Out, say_container, say_direct, say_slurm, say_variables
 
 _SWITCHES = ("debug", "dry_run")  # of a file of settings
+_DRY_RUN = "write it in front of the mode: primus-cli --dry-run ..."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +93,9 @@ def _say_command(out: Out, call: Call, cwd: str) -> tuple[str, str]:
     if command in table.COMMANDS:
         out.problems += refused_command(command).problems
         return "", ""
+    if command == "--dry-run":
+        out.refuse(command, "stands behind the --", _DRY_RUN)
+        return "", ""
     if command != "train":
         near = difflib.get_close_matches(command, ("train", *table.COMMANDS), 1, 0.6)
         hint = f"did you mean {near[0]}?" if near else "write train pretrain --config FILE"
@@ -109,13 +113,15 @@ def _say_command(out: Out, call: Call, cwd: str) -> tuple[str, str]:
             if not given and words and not words[0].startswith("--"):
                 given = value = words.pop(0)
             if name[2:] in table.TRAIN:
-                out.apply(Option(name[2:], value or None, name), table.TRAIN, "")
+                out.apply(Option(name[2:], value or None, name), table.TRAIN)
             elif not value:
                 out.refuse(name, "the value is missing", f"write {name} PATH")
             elif name == "--data_path":
                 _say_data(out, value, call.entry, cwd)
             else:
                 config = value
+        elif name == "--dry-run":
+            out.refuse(name, "stands behind the training's words", _DRY_RUN)
         elif name == "--debug" and not given:
             out.note(f"--debug is left out: {table.DEBUG.note}")
         elif given and name.lstrip("-"):
@@ -126,7 +132,9 @@ def _say_command(out: Out, call: Call, cwd: str) -> tuple[str, str]:
         elif name:
             out.refuse(repr(name), "is no override", "write KEY=VALUE or --KEY VALUE")
     if not config:
-        out.refuse(f"train {suite}", "--config is missing", "write --config FILE, the experiment")
+        file = next((word for word in call.command if word.endswith((".yaml", ".yml"))), "")
+        hint = f"did you mean --config {file.rpartition('=')[2]}?" if file else "write --config FILE, the experiment"
+        out.refuse(f"train {suite}", "--config is missing", hint)
     elif call.entry == "container" and (here := out.outside(config)) != config:
         out.note(f"--config {config} is read where you type: {here}")
         config = here

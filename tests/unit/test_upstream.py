@@ -165,7 +165,7 @@ TRANSLATED = [
             ("--train_iters 10 --mock_data True", "train_iters=10 mock_data=True"),
             ("--training.steps=5 optimizer.lr=1e-5", "training.steps=5 optimizer.lr=1e-5"),
             ("--overlap_grad_reduce --lr -1", "overlap_grad_reduce=true lr=-1"),
-            ("--nodes 3 --image i --dry-run", "nodes=3 image=i dry-run=true"),  # never options of ours
+            ("--nodes 3 --image i --wait", "nodes=3 image=i wait=true"),  # never options of ours
             ("--moe_shared_expert_intermediate_size None", "moe_shared_expert_intermediate_size=null"),
             ("--data.paths \"['a', None, True]\"", "'data.paths=[\"a\", null, true]'"),
             ("data_path=/d", "data_path=/d"),
@@ -210,6 +210,7 @@ REFUSED = [
     ("container", "container: what to run is missing"),
     ("container --image I --", "container: what to run is missing"),
     ("slurm", "slurm: what to run is missing"),
+    (f"direct -- --dry-run {TRAIN}", "--dry-run: stands behind the --\nhint: write it in front of the mode"),
     ("slurm srun -N 4", "slurm: what to run is missing"),
     ("slurm srun -N 4 --", "slurm: what to run is missing"),
     (f"slurm srun -N 4 {TRAIN}", "'train' stands among Slurm's options and is none"),
@@ -233,6 +234,8 @@ REFUSED = [
             ("--container-image=i", "hint: add --engine pyxis to the new form"),
             ("--env HF_TOKEN=abc", "--env: is an option of container, not of Slurm\nhint: write it behind the --"),
             ("-Z", "-Z: upstream knows no such option"),
+            ("--partion gpu", "--partion: is no option\nhint: did you mean --partition?"),
+            ("--node=4", "hint: did you mean --nodes?"),
         ]
     ),
     *(
@@ -255,6 +258,8 @@ REFUSED = [
             ("--gpus 8", "--gpus: is for NVIDIA's GPUs"),
             ("--detach", "--detach: a container ends with its launcher"),
             ("--entrypoint bash", "--entrypoint: is the launcher's own"),
+            ("--imag i", "--imag: is no option\nhint: did you mean --image?"),
+            ("--volumes /a", "hint: did you mean --volume?"),
             ("--pull sometimes", "hint: write missing, always or never"),
         ]
     ),
@@ -288,6 +293,9 @@ REFUSED = [
             (f"{TRAIN} --backend_path /b", "--backend_path: the backend is in the image"),
             (f"{TRAIN} --export_config out.yaml", "hint: write primus config show FILE > OUTPUT"),
             (f"{TRAIN} stray", "'stray': is no override"),
+            (f"{TRAIN} --dry-run", "--dry-run: stands behind the training's words"),
+            ("train pretrain --confg a.yaml", "hint: did you mean --config a.yaml?"),
+            ("train pretrain a.yaml", "hint: did you mean --config a.yaml?"),
             (f"{TRAIN} -x", "'-x': is no override"),
         ]
     ),
@@ -514,6 +522,7 @@ def test_a_file_of_settings_stands_below_the_command_line(write: Write) -> None:
         ("direct:\n  nnodes: 2\n", "direct.nnodes: upstream does not read it either\nhint: export NNODES"),
         ("direct:\n  patch: [p.sh]\n", "direct.patch: nothing is installed"),
         ("direct:\n  run_mod: single\n", "hint: did you mean direct.run_mode?"),
+        ("modules: {}\n", "old.yaml: is an experiment, and no file of upstream's settings"),
         ("- a\n", "the file must be a mapping"),
         ("slurm:\n\tnodes: 1\n", "old.yaml:2"),
     ],
