@@ -39,6 +39,7 @@ SLURM: Mapping[str, Rule] = {
         for name in ("partition", "account", "qos", "time", "reservation", "nodelist", "dependency", "array")
     },
     **{name: Rule(to=f"--{name}") for name in ("job-name", "signal")},
+    "gpus-per-task": Rule(to="--gpus-per-node", only=_NUMBER, hint="write the number alone"),  # one task on each node
     "cpus-per-task": Rule(to="--cpus-per-task", only=_NUMBER, hint="write one number of CPUs"),
     **dict.fromkeys(("output", "error"), Rule(note="the run's own directory keeps the logs; primus logs shows them")),
     "ntasks-per-node": Rule(as_here=("1",), why=_ONE_TASK, hint="leave it out"),
@@ -60,7 +61,14 @@ SLURM: Mapping[str, Rule] = {
     "overlap": Rule(why="a run is a job of its own", hint="leave it out"),
     **{
         name: Rule(why="Slurm's own containers are another engine", hint="add --engine pyxis to the new form")
-        for name in ("container", "container-image", "container-mounts", "container-name", "container-env")
+        for name in (
+            "container",
+            "container-image",
+            "container-mounts",
+            "container-name",
+            "container-env",
+            "container-id",
+        )
     },
 }
 SLURM_SHORT: Mapping[str, str] = {

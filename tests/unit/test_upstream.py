@@ -90,6 +90,7 @@ TRANSLATED = [
             ("--gpus-per-node=8 -c 128", "--gpus-per-node=8 --cpus-per-task=128"),
             ("-N 2 -n 2 --ntasks-per-node=1 --export=ALL --no-requeue", "--nodes=2"),
             ("-W", "--wait"),
+            ("--gpus-per-task 4", "--gpus-per-node=4"),
             ("-C mi300x -x bad1,bad2", "--sbatch-arg=--constraint=mi300x --sbatch-arg=--exclude=bad1,bad2"),
             ("--gres=gpu:8 --mem 0", "--sbatch-arg=--gres=gpu:8 --sbatch-arg=--mem=0"),
             ("-vv", "--sbatch-arg=--verbose"),
