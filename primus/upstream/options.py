@@ -84,6 +84,7 @@ def say_slurm(out: Out, options: Sequence[Option], *, batch: bool) -> None:
 
 
 def say_container(out: Out, options: Sequence[Option]) -> None:
+    own_ipc = any(option.name == "ipc" and option.value != "host" for option in options)
     image = next((option for option in options if option.name == "image"), None)
     variable = out.environ.get("DOCKER_IMAGE", "")
     if variable and (image is None or image.where):
@@ -99,6 +100,8 @@ def say_container(out: Out, options: Sequence[Option]) -> None:
             _say_mount(out, option)
         elif option.name == "env":
             _say_env(out, option)
+        elif option.name == "shm-size" and own_ipc:
+            out.words.append(f"--engine-arg=--shm-size={option.value}")
         else:
             out.apply(option, table.CONTAINER, "--engine-arg", ("image", *table.CONTAINER_FLAGS, *table.REPEATABLE))
 

@@ -80,20 +80,11 @@ SLURM_SHORT: Mapping[str, str] = {
     **{"u": "unbuffered", "K": "kill-on-bad-exit"},
 }
 SLURM_FLAGS = frozenset(
-    {
-        "exclusive",
-        "verbose",
-        "quiet",
-        "hold",
-        "oversubscribe",
-        "overcommit",
-        "overlap",
-        "no-kill",
-        "label",
-        "unbuffered",
-    }
-    | {"contiguous", "spread-job", "use-min-nodes", "requeue", "no-requeue", "parsable", "test-only", "reboot"}
-    | {"multi-prog", "preserve-env", "ignore-pbs", "propagate"}
+    (
+        *("exclusive", "verbose", "quiet", "hold", "oversubscribe", "overcommit", "overlap", "no-kill"),
+        *("label", "unbuffered", "contiguous", "spread-job", "use-min-nodes", "requeue", "no-requeue", "parsable"),
+        *("test-only", "reboot", "multi-prog", "preserve-env", "ignore-pbs", "propagate"),
+    )
 )
 
 # --- docker, podman --------------------------------------------------------------------------------------------------
@@ -104,7 +95,7 @@ CONTAINER: Mapping[str, Rule] = {
     "network": Rule(as_here=("host",)),
     "net": Rule(as_here=("host",)),
     "ipc": Rule(as_here=("host",)),
-    "shm-size": Rule(as_here=(ANY,)),  # with the host's IPC, /dev/shm is the host's: docker ignores it
+    "shm-size": Rule(as_here=(ANY,)),  # with the host's IPC, which is so here, docker ignores it
     "privileged": Rule(as_here=(ANY,)),  # never: devices and their groups are given one by one
     "security-opt": Rule(as_here=("seccomp=unconfined",)),
     "group-add": Rule(as_here=("video", "render")),
@@ -128,14 +119,18 @@ CONTAINER: Mapping[str, Rule] = {
     "log-file": LOG,
 }
 CONTAINER_FLAGS = frozenset(
-    {"privileged", "rm", "init", "interactive", "tty", "detach", "read-only", "publish-all", "no-healthcheck", "clean"}
-    | {"oom-kill-disable", "quiet"}
+    (
+        *("privileged", "rm", "init", "interactive", "tty", "detach", "read-only", "publish-all"),
+        *("no-healthcheck", "clean", "oom-kill-disable", "quiet"),
+    )
 )
 CONTAINER_SHORT: Mapping[str, str] = {"v": "volume", "e": "env", "u": "user", "w": "workdir", "m": "memory"}
 # Options that add up; of others the last counts.
 REPEATABLE = frozenset(
-    {"device", "cap-add", "cap-drop", "volume", "mount", "env", "group-add", "ulimit", "security-opt", "label", "patch"}
-    | {"add-host", "tmpfs", "sysctl"}
+    (
+        *("device", "cap-add", "cap-drop", "volume", "mount", "env", "group-add", "ulimit"),
+        *("security-opt", "label", "patch", "add-host", "tmpfs", "sysctl"),
+    )
 )
 
 # --- direct ----------------------------------------------------------------------------------------------------------

@@ -129,6 +129,7 @@ TRANSLATED = [
                 "--engine-arg=--cpus=16 --engine-arg=--memory=128G --engine-arg=--user=1000:1000",
             ),
             ("--network bridge --read-only", "--engine-arg=--network=bridge --engine-arg=--read-only"),
+            ("--ipc private --shm-size 64G", "--engine-arg=--ipc=private --engine-arg=--shm-size=64G"),
             ("--pull always", "--pull=always"),
             ("--clean", ""),
             ("--log_file /tmp/log", ""),
