@@ -198,6 +198,7 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
             *("PRIMUS_INSTALL_EMERGING_OPTIMIZERS", "SDMA_ALL_GATHER", "ENABLE_SDMA_ALLGATHER"),
         )
     },
+    "PRIMUS_PATCHES": ("an image has its patches, all of them", "unset it"),
     "USING_AINIC": (
         "AINIC's libraries are not in the images",
         "set USING_AINIC=0, and your network's NCCL_* variables yourself",

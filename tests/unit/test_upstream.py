@@ -354,7 +354,13 @@ def test_variables_that_upstream_reads(environ: dict[str, str], text: str, ours:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("USING_AINIC", "1"), ("REBUILD_PRIMUS_TURBO", "1"), ("BACKEND_PATH", "/b"), ("PRIMUS_HIPBLASLT_TUNING", "1")],
+    [
+        ("PRIMUS_PATCHES", "none"),
+        ("USING_AINIC", "1"),
+        ("REBUILD_PRIMUS_TURBO", "1"),
+        ("BACKEND_PATH", "/b"),
+        ("PRIMUS_HIPBLASLT_TUNING", "1"),
+    ],
 )
 def test_variables_without_a_counterpart_are_refused(name: str, value: str) -> None:
     assert f"{name}={value}: " in refusal(f"container -- {TRAIN}", {name: value})
