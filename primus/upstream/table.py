@@ -54,8 +54,7 @@ SLURM: Mapping[str, Rule] = {
         ("image", "volume", "mount", "env", "device", "cap-add", "clean", "log_file", "privileged", "ipc"),
         Rule(why="is an option of container, not of Slurm", hint="write it behind the --"),
     ),
-    "no-requeue": Rule(as_here=(ANY,)),
-    "label": Rule(as_here=(ANY,)),
+    **dict.fromkeys(("no-requeue", "label", "disable-status", "kill-on-bad-exit"), Rule(as_here=(ANY,))),
     **{name: Rule(why=_LAUNCHERS_OWN, hint="leave it out") for name in ("wrap", "multi-prog", "parsable", "open-mode")},
     "jobid": Rule(why="a run is a job of its own", hint="leave it out; inside an allocation srun finds it by itself"),
     "overlap": Rule(why="a run is a job of its own", hint="leave it out"),
@@ -77,13 +76,14 @@ SLURM_SHORT: Mapping[str, str] = {
     **{"c": "cpus-per-task", "o": "output", "e": "error", "i": "input", "L": "licenses", "M": "clusters"},
     **{"G": "gpus", "F": "nodefile", "b": "begin", "W": "wait", "m": "distribution", "k": "no-kill"},
     **{"v": "verbose", "Q": "quiet", "H": "hold", "s": "oversubscribe", "O": "overcommit", "l": "label"},
-    **{"u": "unbuffered", "K": "kill-on-bad-exit"},
+    **{"u": "unbuffered", "K": "kill-on-bad-exit", "X": "disable-status", "I": "immediate", "S": "core-spec"},
 }
 SLURM_FLAGS = frozenset(
     (
         *("exclusive", "verbose", "quiet", "hold", "oversubscribe", "overcommit", "overlap", "no-kill"),
         *("label", "unbuffered", "contiguous", "spread-job", "use-min-nodes", "requeue", "no-requeue", "parsable"),
         *("test-only", "reboot", "multi-prog", "preserve-env", "ignore-pbs", "propagate"),
+        *("disable-status", "exact", "pty", "no-allocate"),
     )
 )
 
