@@ -11,6 +11,7 @@ from primus.cli.config_diff import diff
 from primus.cli.config_list import list_
 from primus.cli.config_schema import schema_
 from primus.cli.import_hf import import_hf
+from primus.cli.import_settings import import_settings
 from primus.cli.many import gpus_of
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
@@ -129,7 +130,7 @@ def _explain_memory(experiment: Experiment, nodes: int) -> None:
         click.echo(f"{name:<16}{line}")
 
 
-for _command in (check, diff, list_, schema_, import_hf):
+for _command in (check, diff, list_, schema_, import_hf, import_settings):
     config.add_command(_command)
 for _command in (show, check, explain, diff, list_, import_hf):
     with_settings(_command)

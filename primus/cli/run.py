@@ -14,6 +14,7 @@ import click
 
 from primus import layout
 from primus.cli import note
+from primus.cli.from_env import FLAG, with_from_env
 from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
 from primus.cli.slurm import NAMES, SLURM, take
@@ -34,6 +35,12 @@ from primus.record import DRY_RUN, Record, new_id, records
 
 @click.command(context_settings=PASS_UNKNOWN, short_help="Train: in a container, or directly inside the image.")
 @click.option("--config", "config", type=click.Path(path_type=Path), help="The experiment.  [required]")
+@click.option(
+    FLAG,
+    is_flag=True,
+    expose_value=False,
+    help="Read EXP, NNODES, DATA_PATH, ... as upstream's packaged launchers do; on Slurm, if --launcher says nothing.",
+)
 @click.option(
     "--launcher",
     type=click.Choice(["direct", "container", "slurm"]),
@@ -334,4 +341,4 @@ def print_commands(commands: list[tuple[str, Command]]) -> None:
         click.echo(f"\n# file: {path}\n{text}", nl=False)
 
 
-run = with_settings(run)
+run = with_settings(with_from_env(run))

@@ -53,7 +53,7 @@ def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
     options = {
         _key(option): option
         for option in command.params
-        if isinstance(option, click.Option) and option.name not in ("config", "dry_run", "help")
+        if isinstance(option, click.Option) and option.name not in ("config", "from_env", "dry_run", "help")
     }
     problems: list[Problem] = []
     result: dict[str, Any] = {}

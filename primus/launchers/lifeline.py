@@ -47,8 +47,8 @@ def main() -> None:
     def forward(number: int, _frame: FrameType | None) -> None:
         nonlocal asked
         if number in _ENDING:
-            # The engine's stop brings SIGTERM, and its client whatever Slurm or a terminal sent to it, too: the training
-            # is asked to end once, by the signal that trainers know to save at.
+            # The engine's stop brings SIGTERM, and its client whatever Slurm or a terminal sent it: the training is
+            # asked to end once, by the signal that trainers know to save at.
             if asked:
                 return
             asked, number = True, signal.SIGTERM
