@@ -18,7 +18,7 @@ from primus.cli.values import text, values
 from primus.errors import ConfigError
 from primus.experiment import Experiment, load_experiment
 from primus.experiment.render import as_json, resolved_yaml
-from primus.experiment.schema import schema, suggestion
+from primus.experiment.schema import not_here, schema, suggestion
 from primus.image.names import reference
 
 
@@ -96,7 +96,7 @@ def explain(
         if key.startswith("env."):
             raise ConfigError(f"{key}: is not set in this experiment", hint="the backend's own: docs/environment.md")
         raise ConfigError(
-            f"{key}: unknown to {experiment.framework} {table.version}",
+            f"{key}: {not_here(key, table)}",
             hint=suggestion(key, table)
             or "KEY is an argument of the backend, env.NAME, or a key at the head of the file",
         )
@@ -111,6 +111,8 @@ def explain(
         rows.append(("default", text(argument.default)))
         if argument.choices:
             rows.append(("choices", ", ".join(map(str, argument.choices))))
+        if argument.since:
+            rows.append(("since", f"{experiment.framework} {argument.since}"))
     if provenance := experiment.origins.get(key):
         rows.append(("from", f"{provenance.origin.layer}, {provenance.origin}"))
         rows += [("shadows", f"{text(value)} from {at.layer}, {at}") for value, at in reversed(provenance.shadowed)]

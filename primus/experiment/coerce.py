@@ -19,6 +19,7 @@ class Argument:
     type: str
     default: Any
     choices: tuple[Any, ...] = ()
+    since: str = ""  # the backend's version that has it first, if it came with one of our updates
 
 
 def coerce(node: Node, argument: Argument) -> Any:
