@@ -10,6 +10,7 @@ from primus.cli.config_check import check
 from primus.cli.config_diff import diff
 from primus.cli.config_list import list_
 from primus.cli.config_schema import schema_
+from primus.cli.config_settings import settings
 from primus.cli.import_hf import import_hf
 from primus.cli.many import gpus_of
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
@@ -131,7 +132,7 @@ def _explain_memory(experiment: Experiment, nodes: int) -> None:
         click.echo(f"{name:<16}{line}")
 
 
-for _command in (check, diff, list_, schema_, import_hf):
+for _command in (check, diff, list_, schema_, settings, import_hf):
     config.add_command(_command)
 for _command in (show, check, explain, diff, list_, import_hf):
     with_settings(_command)
