@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -333,6 +334,9 @@ def test_a_key_that_is_let_through_reaches_the_backend(framework: str, key: str,
     command, *files = done.out.split("\n# file: ")
     resolved = next(text for text in files if text.partition("\n")[0].endswith("/experiment.yaml"))
     assert " new_key: 1e-05\n" in resolved
+    assert f'\n# --allow-unknown "{key}": not known to {framework}\n' in resolved
+    shown = primus("config", "show", path, "--format=json", f"{key}=1e-5", "--allow-unknown", key)
+    assert json.loads(shown.out)["unknown"] == [key]
     assert LET_THROUGH[framework, key] in "".join([command, *(text for text in files if text != resolved)])
 
 
