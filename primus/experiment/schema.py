@@ -198,6 +198,8 @@ def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = (), secti
     same_end = [name for name in table.arguments if name.rsplit(".", 1)[-1] == last and "." in name]
     if same_end:
         return f"did you mean {same_end[0]!r}?"
+    if dotted in table.removed:  # it is no misspelling of what is merely like it
+        return "leave it out"
     if own := _same_idea(dotted, table, 0.9):
         return f"{table.framework} calls it {own}"
     if near:

@@ -140,7 +140,9 @@ def test_a_key_that_went_away_is_said_to(experiment: Experiment) -> None:
     with pytest.raises(ConfigError) as caught:
         load_experiment(experiment("rollout_tensor_parallelism: 2", framework="maxtext"), environ={})
     assert "exp.yaml:10:7: rollout_tensor_parallelism: was removed in maxtext 0.2.4" in str(caught.value)
-    # Another key's name for the same thing is said all the same.
+    # It is no misspelling of a key that is like it; another key's name for the same thing is said all the same.
+    with pytest.raises(ConfigError, match=r"grpo_beta: was removed in maxtext 0.2.4\nhint: leave it out"):
+        load_experiment(experiment("grpo_beta: 2", framework="maxtext"), environ={})
     with pytest.raises(ConfigError, match="hint: maxtext calls it ici_context_parallelism"):
         load_experiment(experiment("context_parallel_size: 2", framework="maxtext"), environ={})
 
