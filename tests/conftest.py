@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="NAME=DIR",
-        help="where the source of NAME is (maxdiffusion: a git directory; transformer_engine: an unpacked wheel)",
+        help="the source of NAME (maxdiffusion, specforge: a git directory; transformer_engine: a wheel's tree)",
     )
 
 

@@ -10,6 +10,7 @@ from primus.cli.config_check import check
 from primus.cli.config_diff import diff
 from primus.cli.config_list import list_
 from primus.cli.config_schema import schema_
+from primus.cli.config_settings import settings
 from primus.cli.import_hf import import_hf
 from primus.cli.import_settings import import_settings
 from primus.cli.many import gpus_of
@@ -19,7 +20,7 @@ from primus.cli.values import text, values
 from primus.errors import ConfigError
 from primus.experiment import Experiment, load_experiment
 from primus.experiment.render import as_json, resolved_yaml
-from primus.experiment.schema import schema, suggestion
+from primus.experiment.schema import not_here, schema, suggestion
 from primus.image.names import reference
 
 
@@ -97,7 +98,7 @@ def explain(
         if key.startswith("env."):
             raise ConfigError(f"{key}: is not set in this experiment", hint="the backend's own: docs/environment.md")
         raise ConfigError(
-            f"{key}: unknown to {experiment.framework} {table.version}",
+            f"{key}: {not_here(key, table)}",
             hint=suggestion(key, table)
             or "KEY is an argument of the backend, env.NAME, or a key at the head of the file",
         )
@@ -112,6 +113,8 @@ def explain(
         rows.append(("default", text(argument.default)))
         if argument.choices:
             rows.append(("choices", ", ".join(map(str, argument.choices))))
+        if argument.since:
+            rows.append(("since", f"{experiment.framework} {argument.since}"))
     if provenance := experiment.origins.get(key):
         rows.append(("from", f"{provenance.origin.layer}, {provenance.origin}"))
         rows += [("shadows", f"{text(value)} from {at.layer}, {at}") for value, at in reversed(provenance.shadowed)]
@@ -130,7 +133,7 @@ def _explain_memory(experiment: Experiment, nodes: int) -> None:
         click.echo(f"{name:<16}{line}")
 
 
-for _command in (check, diff, list_, schema_, import_hf, import_settings):
+for _command in (check, diff, list_, schema_, settings, import_hf, import_settings):
     config.add_command(_command)
 for _command in (show, check, explain, diff, list_, import_hf):
     with_settings(_command)

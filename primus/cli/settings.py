@@ -48,15 +48,25 @@ def with_settings(command: click.Command, sources: Callable[[], tuple[Path, ...]
     return command
 
 
-def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
-    """The settings in `paths` that are options of `command`; the later file wins. Raises ConfigError for other keys."""
-    options = {
+def options_of(command: click.Command) -> dict[str, click.Option]:
+    """The options that can be set, by the key of their setting."""
+    return {
         _key(option): option
         for option in command.params
         if isinstance(option, click.Option) and option.name not in ("config", "from_env", "dry_run", "help")
     }
+
+
+def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
+    """The settings in `paths` that are options of `command`; the later file wins. Raises ConfigError for other keys."""
+    return {name: said[-1][0] for name, said in layers(command, paths).items()}
+
+
+def layers(command: click.Command, paths: tuple[Path, ...]) -> dict[str, list[tuple[Any, str]]]:
+    """The name of each option that a file sets -> its values, each with its place; the last one wins."""
+    options = options_of(command)
     problems: list[Problem] = []
-    result: dict[str, Any] = {}
+    result: dict[str, list[tuple[Any, str]]] = {}
     for path in paths:
         node = expand(read(path, layer="settings"), os.environ)
         assert isinstance(node, Map)
@@ -75,7 +85,7 @@ def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
                 result.pop(str(option.name), None)  # as if no file had said it
                 continue
             try:
-                result[str(option.name)] = _value(value, option)
+                result.setdefault(str(option.name), []).append((_value(value, option), str(value.at)))
             except ValueError as error:
                 problems.append(Problem(message=f"{key}: {error.args[0]}", where=str(value.at), hint=error.args[1]))
     if problems:

@@ -19,6 +19,7 @@ class Argument:
     type: str
     default: Any
     choices: tuple[Any, ...] = ()
+    since: str = ""  # the backend's version that has it first, if it came with one of our updates
 
 
 def coerce(node: Node, argument: Argument) -> Any:
@@ -34,7 +35,7 @@ def coerce(node: Node, argument: Argument) -> Any:
         value = _as(node, kind)
         if value is not _NO:
             return _chosen(value, argument, node)
-    raise ValueError(f"must be {argument.type}, not {_shown(node)}", _list_hint(node, kinds))
+    raise ValueError(f"must be {argument.type}, not {_shown(node)}", _list_hint(node, kinds) or _bool_hint(node, kinds))
 
 
 _NO = object()
@@ -90,7 +91,7 @@ def _chosen(value: Any, argument: Argument, node: Node) -> Any:
     if not argument.choices or isinstance(value, (list, Template)) or value in argument.choices:
         return value
     near = difflib.get_close_matches(str(value), [str(choice) for choice in argument.choices], 1)
-    listed = ", ".join(str(choice) for choice in argument.choices[:20])
+    listed = ", ".join(str(choice) or "''" for choice in argument.choices[:20])
     more = f" and {len(argument.choices) - 20} more" if len(argument.choices) > 20 else ""
     hint = f"did you mean {near[0]!r}?" if near else ""
     if not (near and more):
@@ -112,6 +113,14 @@ def _quote_hint(node: Scalar, kinds: list[str]) -> str:
         if "str" in kinds and node.text
         else "leave the key out for its default"
     )
+
+
+def _bool_hint(node: Node, kinds: list[str]) -> str:
+    if "bool" in kinds and isinstance(node, Scalar):
+        value = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
+        if meant := value.get(node.text.lower()):
+            return f"write {meant}"
+    return ""
 
 
 def _list_hint(node: Node, kinds: list[str]) -> str:

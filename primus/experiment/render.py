@@ -13,7 +13,10 @@ from primus.experiment.yaml import dump
 
 
 def resolved_yaml(experiment: Experiment) -> str:
-    """The experiment as a file of the same grammar with nothing left to resolve; secrets stay `${NAME}`."""
+    """The experiment as a file of the same grammar with nothing left to resolve; secrets stay `${NAME}`.
+
+    A comment at its head names what was let through although the backend is not known to take it.
+    """
     module = next(name for name, stage in STAGES.items() if stage == experiment.stage)
     document: dict[str, Any] = {
         "work_group": experiment.work_group,
@@ -24,7 +27,8 @@ def resolved_yaml(experiment: Experiment) -> str:
         "env": dict(experiment.env),
         "modules": {module: {"framework": experiment.framework, "overrides": dict(experiment.args)}},
     }
-    return dump(escaped(document))
+    head = [f"# --allow-unknown {json.dumps(key)}: not known to {experiment.framework}\n" for key in experiment.unknown]
+    return "".join(head) + dump(escaped(document))
 
 
 def as_json(experiment: Experiment, *, image: str, origins: bool) -> str:
@@ -41,6 +45,8 @@ def as_json(experiment: Experiment, *, image: str, origins: bool) -> str:
         "args": experiment.args,
         "env": experiment.env,
     }
+    if experiment.unknown:
+        document["unknown"] = list(experiment.unknown)
     if origins:
         document["origins"] = {key: _provenance(value) for key, value in experiment.origins.items()}
     return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)

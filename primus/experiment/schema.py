@@ -59,6 +59,7 @@ class Schema:
     sections: frozenset[str]  # what nested arguments are in: "a" and "a.b" of a.b.c
     computed: frozenset[str]  # names the backend derives itself and refuses to be given
     renamed: Mapping[str, str]  # names (or NAME=VALUE) of upstream Primus, not the backend's -> what to write instead
+    removed: Mapping[str, str]  # names that the backend had -> its version that has them no more
     unfold: frozenset[str]  # sections whose keys, dotted ones too, are the arguments beside them
 
 
@@ -82,12 +83,17 @@ def schema(framework: str) -> Schema:
         version=table["version"],
         arguments={
             row["name"]: Argument(
-                name=row["name"], type=row["type"], default=row["default"], choices=tuple(row.get("choices", ()))
+                name=row["name"],
+                type=row["type"],
+                default=row["default"],
+                choices=tuple(row.get("choices", ())),
+                since=row.get("since", ""),
             )
             for row in table["arguments"]
         },
         sections=unfold | {name[:dot] for name in names for dot in range(len(name)) if name[dot] == "."},
         computed=frozenset(table.get("computed", ())),
+        removed=table.get("removed", {}),
         unfold=unfold,
         renamed=json.loads(renamed.read_text(encoding="utf-8")) if renamed.is_file() else {},
     )
@@ -156,14 +162,23 @@ def _unknown(dotted: str, at: Origin, table: Schema, flags: tuple[str, ...], val
     if dotted in table.computed:
         return [Problem(message=f"{dotted}: is computed by {table.framework} and cannot be set", where=str(at))]
     hint = suggestion(dotted, table, flags=flags, section=isinstance(value, Map))
-    if isinstance(value, Map) and value.items and not hint:  # what is in it may be known under another name
+    was_a_section = any(name.startswith(f"{dotted}.") for name in table.removed)
+    # What is in it may be known under another name, or gone.
+    if isinstance(value, Map) and value.items and (was_a_section or not hint):
         return [
             problem
             for key, item in value.items.items()
             for problem in _unknown(f"{dotted}.{key}", value.keys[key], table, flags, item)
         ]
     hint = hint or f"{table.framework} takes nothing like it; --allow-unknown {dotted} passes it on unchecked"
-    return [Problem(message=f"{dotted}: unknown to {table.framework} {table.version}", where=str(at), hint=hint)]
+    return [Problem(message=f"{dotted}: {not_here(dotted, table)}", where=str(at), hint=hint)]
+
+
+def not_here(dotted: str, table: Schema) -> str:
+    """What is wrong with a key that the table does not have."""
+    if dotted in table.removed:
+        return f"was removed in {table.framework} {table.removed[dotted]}"
+    return f"unknown to {table.framework} {table.version}"
 
 
 def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = (), section: bool = False) -> str:
@@ -183,6 +198,8 @@ def suggestion(dotted: str, table: Schema, *, flags: tuple[str, ...] = (), secti
     same_end = [name for name in table.arguments if name.rsplit(".", 1)[-1] == last and "." in name]
     if same_end:
         return f"did you mean {same_end[0]!r}?"
+    if dotted in table.removed:  # it is no misspelling of what is merely like it
+        return "leave it out"
     if own := _same_idea(dotted, table, 0.9):
         return f"{table.framework} calls it {own}"
     if near:

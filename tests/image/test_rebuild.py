@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -15,9 +16,11 @@ import pytest
 from tests.conftest import NEED_A_SOURCE
 
 
-def executed(checkout: Path, framework: str, settings: Mapping[str, str], sources: list[str]) -> set[str]:
-    """The instructions that a build ran rather than took from the cache."""
-    done = subprocess.run(
+def built(
+    checkout: Path, framework: str, settings: Mapping[str, str], sources: list[str]
+) -> subprocess.CompletedProcess[str]:
+    """A build that leaves no image."""
+    return subprocess.run(
         ["docker", "buildx", "bake", "--progress=plain", "--set=*.output=type=cacheonly", *sources, framework],
         cwd=checkout,
         env=dict(settings),
@@ -25,6 +28,11 @@ def executed(checkout: Path, framework: str, settings: Mapping[str, str], source
         text=True,
         check=False,
     )
+
+
+def executed(checkout: Path, framework: str, settings: Mapping[str, str], sources: list[str]) -> set[str]:
+    """The instructions that a build ran rather than took from the cache."""
+    done = built(checkout, framework, settings, sources)
     assert done.returncode == 0, done.stderr
     steps = dict(re.findall(r"^#(\d+) \[[^\]]+ \d+/\d+\] ((?:RUN|COPY) .*)$", done.stderr, re.MULTILINE))
     assert steps
@@ -68,3 +76,19 @@ def test_a_change_to_the_launcher_rebuilds_no_dependency(
     ran = executed(checkout, framework, settings, sources)
     assert ran
     assert all(step.startswith("COPY ") and "primus" in step for step in ran), ran
+
+
+def test_a_table_that_is_not_the_backends_fails_the_build(
+    checkout: Path, framework: str, image: str, settings: Any, sources: list[str]
+) -> None:
+    path = checkout / "primus" / "backends" / framework / "arguments.json"
+    table = json.loads(path.read_text(encoding="utf-8"))
+    row = next(row for row in table["arguments"] if row["type"] == "bool" and not row["name"].startswith("specforge_"))
+    right = json.dumps(row)
+    row["default"] = not row["default"]
+    path.write_text(path.read_text(encoding="utf-8").replace(right, json.dumps(row)), encoding="utf-8")
+    done = built(checkout, framework, settings, sources)
+    assert done.returncode != 0
+    said = f"{framework}: {row['name']}: default: {json.dumps(row['default'])} must be {json.dumps(not row['default'])}"
+    assert said in done.stderr
+    assert f"arguments.json is not what {framework} {table['version']} takes" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from primus.image.names import reference
 from primus.record import Record
 from tests.conftest import ROOT
 from tests.launch.conftest import image
-from tests.launch.support import EXAMPLES, Run, primus
+from tests.launch.support import EXAMPLES, Run
 from tests.slurm.cluster import Cluster
 
 __all__ = ["image"]
@@ -44,14 +45,23 @@ def test_two_nodes_with_two_processes_each(
     if engine == "podman":
         _load(reference(framework, "cpu"))
     run_dir = tmp_path / "run 1"
-    done = primus(
-        *("run", "--launcher=slurm", "--wait", "--nodes=2", "--gpus-per-node=2", f"--engine={engine}"),
+    words = (
+        *(
+            sys.executable,
+            "-m",
+            "primus",
+            "run",
+            "--launcher=slurm",
+            "--wait",
+            "--nodes=2",
+            "--gpus-per-node=2",
+            f"--engine={engine}",
+        ),
         *(f"--config={EXAMPLES[framework]}", f"--run-dir={run_dir}", f"--mount={ROOT}/primus:/opt/primus/primus:ro"),
         *STEPS[framework],
-        env={name: "" for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_STEP_NODELIST", "SLURM_JOB_NUM_NODES")},
-        timeout=580,
     )
-    assert done.code == 0, done.output[-4000:]
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace", cwd=ROOT, timeout=580, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     (record,) = [path.parent for path in run_dir.glob("*/run.json")]
     found = [losses(record, rank, framework) for rank in range(2)]
     assert len(found[0]) == 4, Record(record).log(0).read_text()[-3000:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -13,7 +14,7 @@ from primus.experiment.coerce import Argument, coerce
 from primus.experiment.schema import frameworks, schema
 from primus.experiment.yaml import parse
 
-from .conftest import Experiment, Primus
+from .conftest import EXAMPLES, Experiment, Primus
 
 ERROR = "an error"
 # Ways for a value to come: what the file says, the words on the command line, the variable X.
@@ -127,6 +128,9 @@ def test_a_value_has_the_arguments_type_by_every_route(
         ("", ["a", "training.steps"], "command line, argument 1: 'a' is no override"),
         ("", ["--training.steps"], "training.steps: must be int, not 'true' (bool)"),
         ("", ["training.steps="], "training.steps: must be int, not null"),
+        ("compile: {enable: off}", [], "compile.enable: must be bool, not 'off' (str)\nhint: write false"),
+        ("compile: {enable: Yes}", [], "compile.enable: must be bool, not 'Yes' (str)\nhint: write true"),
+        ("compile: {enable: 0}", [], "compile.enable: must be bool, not '0' (int)\nhint: write false"),
         ("training: 5", [], "exp.yaml:10:17: training: is a section of keys, not a value"),
         ("training: [5]", [], "training: is a section of keys, not a value"),
         ("", ["training=5"], "training: is a section of keys, not a value"),
@@ -302,6 +306,53 @@ def test_allow_unknown_lets_one_key_through_and_says_so(experiment: Experiment, 
     assert f"primus: {key} is not known to torchtitan and is passed on as it is\n" in done.err
     assert f"--allow-unknown={key}" in done.out
     assert primus("run", "--config", path, "--dry-run", f"--allow-unknown={key}", f"{key}=1", "other=2").code == 2
+
+
+# What each backend makes of `KEY: 1e-5` when it was let through: a line of what it is given.
+LET_THROUGH = {
+    ("megatron", "new_key"): "--new-key=1e-05",
+    ("torchtitan", "new_key"): "new_key = 1e-05",
+    ("torchtitan", "training.new_key"): "new_key = 1e-05",
+    ("maxtext", "new_key"): "new_key: 1e-05",
+    ("maxdiffusion", "new_key"): "new_key: 1e-05",
+    ("megatron_bridge", "new_key"): '"new_key": 1e-05',
+    ("megatron_bridge", "train.new_key"): '"new_key": 1e-05',
+    ("specforge", "new_key"): "new_key: 1e-05",
+    ("specforge", "training.new_key"): "new_key: 1e-05",
+    ("specforge", "specforge_capture.new_key"): "new_key: 1e-05",
+}
+
+
+@pytest.mark.parametrize(("framework", "key"), LET_THROUGH)
+def test_a_key_that_is_let_through_reaches_the_backend(framework: str, key: str, primus: Primus) -> None:
+    path = next(path for path in EXAMPLES if f"/{framework}/configs/CPU/" in str(path))
+    words = ("run", "--config", path, "--dry-run", "--launcher=direct", f"{key}=1e-5")
+    assert f"{key}: unknown to {framework}" in primus(*words).err
+    done = primus(*words, "--allow-unknown", key)
+    assert done.code == 0, done.err
+    assert f"primus: {key} is not known to {framework} and is passed on as it is\n" in done.err
+    command, *files = done.out.split("\n# file: ")
+    resolved = next(text for text in files if text.partition("\n")[0].endswith("/experiment.yaml"))
+    assert " new_key: 1e-05\n" in resolved
+    assert f'\n# --allow-unknown "{key}": not known to {framework}\n' in resolved
+    shown = primus("config", "show", path, "--format=json", f"{key}=1e-5", "--allow-unknown", key)
+    assert json.loads(shown.out)["unknown"] == [key]
+    assert LET_THROUGH[framework, key] in "".join([command, *(text for text in files if text != resolved)])
+
+
+@pytest.mark.parametrize(
+    ("framework", "word", "expected"),
+    [
+        ("megatron", "new_key=false", "new_key: false is no flag of an argument that the launcher does not know"),
+        ("megatron", "new_key.part=1", "new_key.part: a flag cannot hold a mapping"),
+        ("specforge", "specforge_other.x=1", "specforge_other.x: capture, train, export reads no such part"),
+    ],
+)
+def test_a_key_that_is_let_through_is_not_dropped(framework: str, word: str, expected: str, primus: Primus) -> None:
+    path = next(path for path in EXAMPLES if f"/{framework}/configs/CPU/" in str(path))
+    words = ("run", "--config", path, word, "--allow-unknown", word.partition("=")[0])
+    done = primus(*words, "--launcher=direct")
+    assert (done.code, expected in done.err) == (2, True), done.err
 
 
 def test_a_name_the_backend_computes_cannot_be_set(experiment: Experiment) -> None:

@@ -149,3 +149,19 @@ def test_the_same_presets_are_checked_as_run(primus: Primus, experiment: Experim
     assert primus("config", "check", path).code == 0
     assert "value    77" in primus("config", "explain", path, "training.steps").out
     assert '"image": "reg.local/primus-torchtitan' in primus("config", "show", path, "--format=json").out
+
+
+def test_the_settings_are_shown_with_where_they_come_from(primus: Primus, write: Write) -> None:
+    assert primus("config", "settings").out == "{}\n"
+    write(f"{os.environ['HOME']}/.config/primus/config.yaml", "image: user\nengine_arg: [--cpus=1]\nengine: podman\n")
+    write("primus.yaml", "image: project\n")
+    os.environ |= {"PRIMUS_IMAGE": "variable", "PRIMUS_PULL": ""}
+    lines = primus("config", "settings").out.replace(os.environ["HOME"], "~").splitlines()
+    assert lines == [
+        "engine: podman  # ~/.config/primus/config.yaml:3:9",
+        'engine_arg: ["--cpus=1"]  # ~/.config/primus/config.yaml:2:13',
+        "image: variable  # $PRIMUS_IMAGE; shadows project (primus.yaml:1:8); "
+        "shadows user (~/.config/primus/config.yaml:1:8)",
+    ]
+    write("primus.yaml", "imge: x\n")
+    assert "primus.yaml:1:1: imge: unknown setting" in primus("config", "settings").err

@@ -11,7 +11,7 @@ from typing import Any
 
 from primus.backends import torchrun
 from primus.command import Command
-from primus.errors import ConfigError
+from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
 from primus.node import Node
 
@@ -52,6 +52,20 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
         *("load", "pretrained_checkpoint", "tokenizer_model", "vocab_file", "merge_file", "metadata_path"),
         *(() if made_up else (*data, *counts)),
     )
+
+
+def problems(experiment: Experiment) -> Iterator[Problem]:
+    """What was let through and no flag can say. Of Megatron's own, each value but the default has one."""
+    for name in experiment.unknown:
+        where = str(experiment.origins[name].origin) if name in experiment.origins else ""
+        if isinstance(experiment.args.get(name.partition(".")[0]), Mapping):
+            yield Problem(message=f"{name}: a flag cannot hold a mapping", where=where)
+        elif experiment.args.get(name) is False:
+            yield Problem(
+                message=f"{name}: false is no flag of an argument that the launcher does not know",
+                where=where,
+                hint="leave it out, or let the flag through that turns it off",
+            )
 
 
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
@@ -114,7 +128,7 @@ def flags(args: Mapping[str, Any]) -> Iterator[str]:
                 hint="trackers and hubs read theirs from the environment: WANDB_API_KEY, HF_TOKEN",
             )
         if isinstance(value, bool):
-            # A flag for what is not the default, or one for each value; a row of no table was let through.
+            # A flag for what is not the default, or one for each value; what is in no table was let through.
             word = row.get(str(value).lower(), "" if row or not value else _spelt(name))
             yield from (word,) if word else ()
         elif isinstance(value, Mapping):

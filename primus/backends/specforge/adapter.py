@@ -75,6 +75,10 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
         )
     elif list(done) != sorted(set(done), key=STEPS.index):
         yield _problem(experiment, "specforge_mode", f"{', '.join(done)} is no order", f"it is {', '.join(STEPS)}")
+    for key in experiment.unknown:
+        section = key.partition(".")[0]
+        if section.removeprefix("specforge_") not in done and (section.startswith("specforge_") or "train" not in done):
+            yield _problem(experiment, key, f"{', '.join(done)} reads no such part", "leave it out")
     if _online(experiment):
         return
     draft = experiment.args.get("specforge_draft") or _section(experiment, "model").get("draft_model_config")
@@ -161,7 +165,8 @@ def _one_after_the_other(argvs: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _train(experiment: Experiment, node: Node, run_dir: Path) -> dict[str, Any]:
     """SpecForge's own run config; what it writes is in the run directory, always the same, so that a run resumes."""
-    run: dict[str, Any] = {key: experiment.args[key] for key in _RUN if key in experiment.args}
+    let_through = [key for key in experiment.args if key not in _RUN and not key.startswith("specforge_")]
+    run: dict[str, Any] = {key: experiment.args[key] for key in (*_RUN, *let_through) if key in experiment.args}
     run["run_id"] = run.get("run_id") or experiment.exp_name
     run["output_dir"] = str(_checkpoints(experiment, run_dir))
     model = run["model"] = dict(run.get("model", {}))
