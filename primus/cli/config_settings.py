@@ -8,15 +8,16 @@ from typing import Any
 
 import click
 
-from primus.cli.settings import files, layers, options_of
+from primus.cli.settings import files, layers, options_of, profile_of
 
 
 @click.command("settings")
-def settings() -> None:
+@click.option("--profile", metavar="NAME", help="With the settings of this profile.")
+def settings(profile: str | None) -> None:
     """Print the options of primus run that a file or a variable sets, each with where it comes from."""
     from primus.cli.run import run
 
-    found = layers(run, files())
+    found = layers(run, files(), profile or profile_of([]))
     lines = []
     for key, option in sorted(options_of(run).items()):
         said = found.get(str(option.name), [])

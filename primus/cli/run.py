@@ -96,6 +96,14 @@ from primus.record import DRY_RUN, Record, new_id, records
 @SLURM
 @click.option("--slurm-task", is_flag=True, help="This is one task of srun's on each node: take the place from Slurm.")
 @click.option("--record", type=click.Path(path_type=Path, file_okay=False), hidden=True)
+@click.option(
+    "--profile",
+    metavar="NAME",
+    envvar="PRIMUS_PROFILE",
+    show_envvar=True,
+    expose_value=False,
+    help="Take the settings of a cluster from `profiles` in primus.yaml.",
+)
 @click.option("--dev", is_flag=True, help="Mount this checkout's primus/ over the image's, read-only.")
 @click.option("--dry-run", is_flag=True, help="Print what would run and what would be written. Works on any machine.")
 @OVERRIDES

@@ -40,7 +40,8 @@ def with_settings(command: click.Command, sources: Callable[[], tuple[Path, ...]
         from primus.cli.run import run  # its options are what can be set; other commands share some of them
 
         shared = {option.name for option in command.params}
-        found = {name: value for name, value in load(run, sources()).items() if name in shared}
+        said = load(run, sources(), profile_of(args))
+        found = {name: value for name, value in said.items() if name in shared}
         extra["default_map"] = {**found, **(extra.get("default_map") or {})}
         return invoke(info_name, args, parent, **extra)
 
@@ -53,24 +54,35 @@ def options_of(command: click.Command) -> dict[str, click.Option]:
     return {
         _key(option): option
         for option in command.params
-        if isinstance(option, click.Option) and option.name not in ("config", "from_env", "dry_run", "help")
+        if isinstance(option, click.Option)
+        and option.name not in ("config", "from_env", "dry_run", "help", "record", "slurm_task")
     }
 
 
-def load(command: click.Command, paths: tuple[Path, ...]) -> dict[str, Any]:
+def profile_of(args: list[str]) -> str | None:
+    """What --profile, or its variable, says: the defaults of all other options depend on it."""
+    for word, value in zip(args, [*args[1:], ""], strict=True):
+        if word == "--profile" or word.startswith("--profile="):
+            return value if word == "--profile" else word.partition("=")[2]
+    return os.environ.get("PRIMUS_PROFILE") or None
+
+
+def load(command: click.Command, paths: tuple[Path, ...], profile: str | None = None) -> dict[str, Any]:
     """The settings in `paths` that are options of `command`; the later file wins. Raises ConfigError for other keys."""
-    return {name: said[-1][0] for name, said in layers(command, paths).items()}
+    return {name: said[-1][0] for name, said in layers(command, paths, profile).items()}
 
 
-def layers(command: click.Command, paths: tuple[Path, ...]) -> dict[str, list[tuple[Any, str]]]:
+def layers(
+    command: click.Command, paths: tuple[Path, ...], profile: str | None = None
+) -> dict[str, list[tuple[Any, str]]]:
     """The name of each option that a file sets -> its values, each with its place; the last one wins."""
     options = options_of(command)
     problems: list[Problem] = []
     result: dict[str, list[tuple[Any, str]]] = {}
-    for path in paths:
-        node = expand(read(path, layer="settings"), os.environ)
-        assert isinstance(node, Map)
-        for key, value in node.items.items():
+    for block in _blocks(paths, profile):
+        for key, value in block.items.items():
+            if key == "profiles":
+                continue
             option = options.get(key.replace("-", "_"))
             if option is None:
                 near = difflib.get_close_matches(key, options, 1, 0.6)
@@ -79,7 +91,7 @@ def layers(command: click.Command, paths: tuple[Path, ...]) -> dict[str, list[tu
                     if near
                     else f"settings are the options of primus run: {', '.join(sorted(options))}"
                 )
-                problems.append(Problem(message=f"{key}: unknown setting", where=str(node.keys[key]), hint=hint))
+                problems.append(Problem(message=f"{key}: unknown setting", where=str(block.keys[key]), hint=hint))
                 continue
             if isinstance(value, Scalar) and scalar_value(value) is None:
                 result.pop(str(option.name), None)  # as if no file had said it
@@ -91,6 +103,38 @@ def layers(command: click.Command, paths: tuple[Path, ...]) -> dict[str, list[tu
     if problems:
         raise ConfigError(problems)
     return result
+
+
+def _blocks(paths: tuple[Path, ...], profile: str | None) -> list[Map]:
+    """The files' own settings, the lowest first, and on top of them those of the profile, which a file may choose."""
+    own = [node for path in paths if isinstance(node := expand(read(path, layer="settings"), os.environ), Map)]
+    for block in own:
+        chosen = block.items.get("profile")
+        if profile is None and isinstance(chosen, Scalar):
+            profile = chosen.text
+    named: dict[str, list[Map]] = {}
+    for block in own:
+        groups = block.items.get("profiles")
+        if groups is None:
+            continue
+        places = groups.items if isinstance(groups, Map) else {}
+        wrong = [name for name, group in places.items() if not isinstance(group, Map)]
+        if not isinstance(groups, Map) or wrong:
+            raise ConfigError(
+                f"profiles{f'.{wrong[0]}' if wrong else ''}: must be a mapping",
+                where=str(block.keys["profiles"]),
+                hint="write profiles: {NAME: {partition: gpu}}",
+            )
+        for name, group in places.items():
+            assert isinstance(group, Map)
+            named.setdefault(name, []).append(group)
+    if profile and profile not in named:
+        near = difflib.get_close_matches(profile, named, 1, 0.6)
+        raise ConfigError(
+            f"--profile {profile}: no settings file has it",
+            hint=f"did you mean {near[0]!r}?" if near else f"there is {', '.join(sorted(named)) or 'none'}",
+        )
+    return [*own, *(named[profile] if profile else [])]
 
 
 def _key(option: click.Option) -> str:
