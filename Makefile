@@ -27,7 +27,7 @@ lint: .venv/ready
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/hadolint base/*Dockerfile images/*/Dockerfile
-	.venv/bin/shellcheck .ci/run .ci/host/*.sh
+	.venv/bin/shellcheck .ci/run .ci/host/*.sh examples/slurm/*.sh
 
 bench: .venv/ready
 	.venv/bin/python benchmarks/startup.py

@@ -61,7 +61,7 @@ def options_of(command: click.Command) -> dict[str, click.Option]:
 
 def profile_of(args: list[str]) -> str | None:
     """What --profile, or its variable, says: the defaults of all other options depend on it."""
-    for word, value in zip(args, [*args[1:], ""], strict=True):
+    for word, value in zip(args, [*args[1:], ""], strict=False):
         if word == "--profile" or word.startswith("--profile="):
             return value if word == "--profile" else word.partition("=")[2]
     return os.environ.get("PRIMUS_PROFILE") or None
