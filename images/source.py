@@ -31,10 +31,9 @@ ENVIRONMENT = {
 ATTRIBUTES = "* -text -eol -filter -ident -working-tree-encoding\n"
 # What git says of a patch to a file that is not there, or is there and should not be, or should vanish and is another.
 WHOLE = "No such file or directory|already exists in .*|does not exist in .*|patch does not apply"
-NO_GIT = "has no .git, so that nothing says which commit it is\nhint: name a git directory"
-NO_SUBMODULE = "is a submodule that was not initialised\nhint: git submodule update --init --recursive"
-CHECK_OUT = "git -C {source} checkout COMMIT && git -C {source} submodule update --init --recursive"
-CLEAN = "git -C {source} status --ignored, and the same in its submodules, says what to remove or to take back"
+NO_GIT = "has no .git, so that nothing says which commit it is"
+CHECK_OUT = "hint: there, git checkout COMMIT && git submodule update --init --recursive"
+CLEAN = "hint: git status --ignored, there and in its submodules, says what to remove or to take back"
 NAME = re.compile(r"\d{4}-[A-Za-z0-9._+-]+\.patch")
 
 
@@ -90,7 +89,7 @@ def lay_out(source: Path, output: Path, commit: str, tree: str) -> None:
             raise SourceError(f"{source}: has no commit {commit}\nhint: git -C {source} fetch origin {commit}")
         done(git(output, "read-tree", "--reset", "-u", commit))
     elif commit and not tree:
-        raise SourceError(f"{source}: {NO_GIT}")
+        raise SourceError(f"{source}: {NO_GIT}\nhint: name a git directory")
     else:
         shutil.copytree(source, output, symlinks=True, ignore=shutil.ignore_patterns(".git"), dirs_exist_ok=True)
         done(git(output, "add", "--all", "--force"))
@@ -103,22 +102,23 @@ def lay_out(source: Path, output: Path, commit: str, tree: str) -> None:
     done(git(output, "commit", "--quiet", "--no-verify", "--allow-empty", "--message", commit or "as released"))
 
 
-def check(checkout: Path, commit: str, source: Path) -> None:
+def check(checkout: Path, commit: str, *, top: bool = True) -> None:
     """The work tree and all its submodules are what the commit says, with nothing changed and nothing added."""
     if not (checkout / ".git").exists():  # else git would look above
-        raise SourceError(f"{checkout}: {NO_GIT if checkout == source else NO_SUBMODULE}")
+        hint = "name a checkout, which git clone --recurse-submodules makes" if top else CHECK_OUT[6:]
+        raise SourceError(f"{checkout}: {NO_GIT if top else 'is a submodule that was not initialised'}\nhint: {hint}")
     seen = done(git(checkout, "rev-parse", "HEAD"))
     if seen != commit:
-        raise SourceError(f"{checkout}: is at {seen}, not {commit}\nhint: {CHECK_OUT.format(source=source)}")
+        raise SourceError(f"{checkout}: is at {seen}, not {commit}\n{CHECK_OUT}")
     status = git(checkout, "status", "--porcelain", "--ignore-submodules=all", "--untracked-files=all", "--ignored")
     done(status)
     if status.stdout:
         files = ", ".join(line[3:] for line in status.stdout.splitlines()[:5])
-        raise SourceError(f"{checkout}: differs from {commit}: {files}\nhint: {CLEAN.format(source=source)}")
+        raise SourceError(f"{checkout}: differs from {commit}: {files}\n{CLEAN}")
     for entry in done(git(checkout, "ls-files", "--stage", "-z")).split("\0"):
         about, _, path = entry.partition("\t")
         if about.startswith("160000 "):
-            check(checkout / path, about.split()[1], source)
+            check(checkout / path, about.split()[1], top=False)
 
 
 def apply(patch: Path, tree: Path) -> str:
@@ -176,7 +176,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         if options.checkout:
-            check(options.source, options.commit, options.source)
+            check(options.source, options.commit)
         lay_out(options.source, options.output, options.commit, options.tree)
         for patch in patches(options.patches):
             print(f"applied {patch.name}: {apply(patch, options.output)}", flush=True)

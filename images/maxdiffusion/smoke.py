@@ -12,8 +12,10 @@ checks.installed_as_locked(map(Path, locks))
 checks.nothing_missing()
 checks.torch_is_for("cpu")  # on every accelerator
 if accelerator == "rocm":
-    for package in ("jax-rocm7-plugin", "jax-rocm7-pjrt"):
+    for package in ("jax-rocm7-plugin", "jax-rocm7-pjrt", "transformer_engine"):
         checks.libraries_are_there(package)
+    # In the order that a patch of ours makes MaxDiffusion's.
+    subprocess.run([sys.executable, "-c", "import tensorflow, transformer_engine.jax"], check=True)
 
 # There is no GPU in a build: the checks run on the CPU, where the ROCm plugin is passed over.
 applied = [str(path.relative_to(patches)) for path in sorted(Path(patches).glob("*/*.patch"))]

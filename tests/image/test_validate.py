@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(300)
 
 DOCKERFILE = """\
 FROM scratch AS toy-source
-FROM base-source AS source
+FROM base-source AS validate
 ARG COMMIT
 ARG TREE
 RUN --mount=type=bind,from=toy-source,target=/source \\
@@ -53,7 +53,7 @@ def checkout(tmp_path: Path, root: Path, settings: Mapping[str, str]) -> Path:
     (folder / "patches/toy").mkdir(parents=True)
     (folder / "Dockerfile").write_text(DOCKERFILE)
     (checkout / "docker-bake.override.hcl").write_text(
-        'variable "SOURCES" { default = { toy = '
+        'variable "KERNELS" { default = {} }\nvariable "SOURCES" { default = { toy = '
         f'{{ repository = "{upstream}", commit = "{commit}", tree = "{tree}" }} }} }}\n'
     )
     change(upstream, "line 30\n", "line thirty\n")
