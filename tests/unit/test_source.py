@@ -323,7 +323,10 @@ def test_a_submodule_that_is_missing_is_named(tmp_path: Path, nested: Path) -> N
 
 @pytest.mark.parametrize(
     ("how", "hint"),
-    [("--checkout", "name a checkout, which git clone --recurse-submodules makes"), ("--tree=", "name a git directory")],
+    [
+        ("--checkout", "name a checkout, which git clone --recurse-submodules makes"),
+        ("--tree=", "name a git directory"),
+    ],
 )
 def test_without_git_nothing_says_which_commit_it_is(tmp_path: Path, upstream: Path, how: str, hint: str) -> None:
     commit = git(upstream, "rev-parse", "HEAD")
