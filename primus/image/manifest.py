@@ -12,6 +12,8 @@ from primus.image.names import build_command
 
 IN_IMAGE = Path("/etc/primus/image.json")
 _LABEL = "io.primus."
+# The modules that images for GPUs compile, and others do not have.
+COMPILED = ("transformer_engine", "primus_turbo", "mamba_ssm", "causal_conv1d")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +23,7 @@ class Manifest:
     framework: str
     accelerator: str
     gfx: tuple[str, ...] = ()  # empty: any
+    compiled: tuple[str, ...] = ()  # modules of COMPILED
 
 
 def from_labels(labels: Mapping[str, str]) -> Manifest | None:
@@ -31,6 +34,7 @@ def from_labels(labels: Mapping[str, str]) -> Manifest | None:
         framework=labels[f"{_LABEL}framework"],
         accelerator=labels.get(f"{_LABEL}accelerator", ""),
         gfx=tuple(name for name in labels.get(f"{_LABEL}gfx", "").replace(";", ",").split(",") if name),
+        compiled=tuple(labels.get(f"{_LABEL}compiled", "").split()),
     )
 
 
@@ -71,3 +75,18 @@ def check(manifest: Manifest, *, framework: str, accelerator: str, gfx: str, ima
             f"{image} is built for {', '.join(manifest.gfx)}; this machine's GPUs are {gfx}",
             hint="build the image for this GPU, or run on one it was built for",
         )
+
+
+def check_compiled(manifest: Manifest, needed: Mapping[str, str], image: str) -> None:
+    """Raise ImageError if the experiment needs a compiled module that the image's labels do not name.
+
+    `needed` has the modules, and what needs each, as an adapter says it: with the way round, if there is one.
+    """
+    for module, why in needed.items():
+        if module in COMPILED and module not in manifest.compiled:
+            raise ImageError(
+                f"{image} was built without {module}; needed by {why}",
+                hint=f"build it anew: {build_command(manifest.framework, manifest.accelerator)}"
+                if manifest.accelerator == "rocm"
+                else "it is compiled for GPUs, in the rocm image",
+            )

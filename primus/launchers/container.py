@@ -8,6 +8,7 @@ import stat
 import sys
 import uuid
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -164,6 +165,8 @@ def launch(job: Job) -> int:
         gfx=place.gfx,
         image=job.image,
     )
+    adapter = import_module(f"primus.backends.{job.experiment.framework}.adapter")
+    manifest.check_compiled(found, adapter.modules(job.experiment), job.image)
     name = container_name(job)
     made = command(job, Host.look(job.engine), environ, name)
     lock.hold(job.run_dir, place.rank)  # makes the directory, as the user, before the engine could as root
