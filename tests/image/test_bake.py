@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from primus._version import __version__
+from primus.image import manifest
 
 BASES = {
     "torchtitan": "base-torch",
@@ -161,6 +162,10 @@ def test_a_backend_may_stand_on_a_stage_of_another(bake: Any, accelerator: str) 
             "GFX": GFX[accelerator],
         },
     }
+
+
+def test_the_launcher_knows_every_module_that_is_compiled() -> None:
+    assert {*manifest.COMPILED} == {*" ".join(MODULES.values()).split()}
 
 
 def test_both_backends_on_jax_have_the_same_kernels_which_are_compiled_once(bake: Any) -> None:
