@@ -84,23 +84,47 @@ variable "KERNELS" {
         commit     = "b7d7086f6c3779b9fbd0ea9ed6997f98565e7311"
       }
     }
+    # For both backends on JAX, compiled once: base/jax-kernels.Dockerfile.
+    jax = {
+      "transformer-engine-jax" = {
+        repository = "https://github.com/ROCm/TransformerEngine.git"
+        commit     = "a07e607f14a5330807ffdafeeb6224f2d7dffacc"
+      }
+    }
   }
 }
 
-function "kernels" {
-  params = [framework]
-  result = { for name, source in lookup(KERNELS, framework, {}) : name => source if ACCELERATOR == "rocm" }
+# The Python modules that come of them, for the label by which the launcher knows that an image has them.
+variable "COMPILED" {
+  default = {
+    megatron = "transformer_engine primus_turbo mamba_ssm causal_conv1d"
+    jax      = "transformer_engine"
+  }
 }
 
-function "kernel_contexts" {
-  params = [framework]
-  result = { for name, source in kernels(framework) : "${name}-source" => "${source.repository}#${source.commit}" }
-}
-
-# The backend whose kernels a backend has: its own, or those of the one it stands on.
+# Whose kernels a backend has: its own, those of the one it stands on, or JAX's.
 function "below" {
   params = [framework]
-  result = FRAMEWORKS[framework] == "megatron-build" ? "megatron" : framework
+  result = lookup({ megatron-build = "megatron", base-jax = "jax", base-jax-torch = "jax" }, FRAMEWORKS[framework], framework)
+}
+
+function "kernels" {
+  params = [name]
+  result = { for source, pin in lookup(KERNELS, name, {}) : source => pin if ACCELERATOR == "rocm" }
+}
+
+# What a file that compiles them is given: the sources, and where they are checked; and each one's commit.
+function "kernel_contexts" {
+  params = [name]
+  result = merge(
+    { for source, pin in kernels(name) : "${source}-source" => "${pin.repository}#${pin.commit}" },
+    { for context in ["base-source"] : context => "target:base-source" if length(keys(kernels(name))) > 0 },
+  )
+}
+
+function "kernel_args" {
+  params = [name]
+  result = { for source, pin in kernels(name) : "${upper(replace(source, "-", "_"))}_COMMIT" => pin.commit }
 }
 
 function "tags" {
@@ -149,7 +173,17 @@ group "default" {
 
 # Do the sources have the pinned commits, and do our patches fit them?  Builds no image.
 group "validate" {
-  targets = [for framework in keys(SOURCES) : "validate-${framework}"]
+  targets = [for name in keys(validated()) : "validate-${name}"]
+}
+
+# The files that have a stage for it.
+function "validated" {
+  params = []
+  result = merge(
+    { for framework in keys(SOURCES) : framework => "images/${framework}/Dockerfile" },
+    { for name in keys(KERNELS) : name => "images/${name}/Dockerfile" if ACCELERATOR == "rocm" && contains(keys(FRAMEWORKS), name) },
+    { for name in keys(KERNELS) : name => "base/${name}-kernels.Dockerfile" if ACCELERATOR == "rocm" && !contains(keys(FRAMEWORKS), name) },
+  )
 }
 
 target "_common" {
@@ -192,7 +226,20 @@ target "megatron-build" {
     kernel_contexts("megatron"),
     { for dir in compact([BUILD_WHEELS]) : "wheels" => dir },
   )
-  args = { ACCELERATOR = ACCELERATOR, APT_SNAPSHOT = APT_SNAPSHOT, GFX = GFX }
+  args = merge(kernel_args("megatron"), { ACCELERATOR = ACCELERATOR, APT_SNAPSHOT = APT_SNAPSHOT, GFX = GFX })
+}
+
+# The wheels of KERNELS.jax, in an image of nothing else; for ROCm alone.
+target "jax-kernels" {
+  inherits   = ["_common"]
+  dockerfile = "base/jax-kernels.Dockerfile"
+  target     = "kernels"
+  contexts = merge(
+    { base-jax = "target:base-jax" },
+    kernel_contexts("jax"),
+    { for dir in compact([BUILD_WHEELS]) : "wheels" => dir },
+  )
+  args = merge(kernel_args("jax"), { APT_SNAPSHOT = APT_SNAPSHOT, GFX = GFX })
 }
 
 target "backend" {
@@ -204,11 +251,12 @@ target "backend" {
     { launcher = "target:launcher" },
     { (FRAMEWORKS[framework]) = FRAMEWORKS[framework] == "base-sglang" ? "docker-image://${SGLANG_IMAGE}" : "target:${FRAMEWORKS[framework]}" },
     kernel_contexts(framework),
+    { for name in keys(kernels(below(framework))) : "jax-kernels" => "target:jax-kernels" if below(framework) == "jax" },
     { for dir in compact([BUILD_WHEELS]) : "wheels" => dir },
     source_contexts(framework),
     { for name in keys(SOURCES) : "base-source" => "target:base-source" if name == framework },
   )
-  args = merge(source_args(framework), {
+  args = merge(source_args(framework), kernel_args(framework), {
     ACCELERATOR  = ACCELERATOR
     APT_SNAPSHOT = APT_SNAPSHOT
     BASE_IMAGE   = os_image(FRAMEWORKS[framework])
@@ -217,16 +265,24 @@ target "backend" {
     VERSION      = VERSION
   })
   tags   = tags(framework)
-  labels = merge(labels(framework, FRAMEWORKS[framework]), { "io.primus.framework" = framework })
+  labels = merge(labels(framework, FRAMEWORKS[framework]), {
+    "io.primus.framework" = framework
+    "io.primus.compiled"  = length(keys(kernels(below(framework)))) > 0 ? COMPILED[below(framework)] : null
+  })
 }
 
 target "validate" {
-  name       = "validate-${framework}"
-  matrix     = { framework = keys(SOURCES) }
+  name       = "validate-${name}"
+  matrix     = { name = keys(validated()) }
   inherits   = ["_common"]
-  dockerfile = "images/${framework}/Dockerfile"
-  target     = "source"
-  contexts   = merge({ base-source = "target:base-source" }, source_contexts(framework))
-  args       = merge(source_args(framework), { ACCELERATOR = ACCELERATOR })
-  output     = ["type=cacheonly"]
+  dockerfile = validated()[name]
+  target     = "validate"
+  contexts = merge(
+    { base-source = "target:base-source" },
+    source_contexts(name),
+    kernel_contexts(name),
+    { for dir in compact([BUILD_WHEELS]) : "wheels" => dir },
+  )
+  args   = merge(source_args(name), kernel_args(name), { ACCELERATOR = ACCELERATOR })
+  output = ["type=cacheonly"]
 }

@@ -66,6 +66,8 @@ def locks() -> Iterator[Lock]:
         yield Lock(
             output=rocm, source=source, platform=everywhere if source.parent.name in ON_A_VENDORS_IMAGE else ROCM
         )
+    tools = base / "requirements-jax-tools.in"
+    yield Lock(output=tools.with_suffix(".txt"), source=tools, platform=ROCM)
     for name, output in (("kernels.in", "kernels.rocm.txt"), ("tools.in", "tools.txt")):
         for source in sorted(ROOT.glob(f"images/*/{name}")):
             yield Lock(output=source.with_name(output), source=source, platform=ROCM)

@@ -1,9 +1,11 @@
 """Lay out a pinned source tree and apply our patches to it.  Any failure says which patch, file and hunk.
 
-usage: source.py --source DIR --output DIR [--commit SHA --tree SHA] [--patches DIR]
+usage: source.py --source DIR --output DIR [--commit SHA [--tree SHA | --checkout]] [--patches DIR]
 
---source is a git directory, with or without a work tree, or a plain tree, such as the context that a git URL gives a
-build.  With --commit the tree must be that commit's: --tree is what `git rev-parse COMMIT^{tree}` prints for it.
+--source is a git directory, with or without a work tree, or a plain tree.  With --commit the tree must be that
+commit's: --tree is what `git rev-parse COMMIT^{tree}` prints for it, and tells it even of a plain tree; without, only a
+git directory will do.  With --checkout the source is to be used as it lies there: its work tree and all its submodules
+must be what the commit says, with nothing changed and nothing added.  The output has no submodules.
 --patches holds NNNN-what.patch files of `git format-patch`, all for this tree.  Needs git 2.25 or newer, no network.
 """
 
@@ -23,11 +25,15 @@ ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
     "HOME": os.devnull,
+    "GIT_OPTIONAL_LOCKS": "0",  # a source may be mounted read-only
     **{f"GIT_{who}_{what}": "primus" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
 }
 ATTRIBUTES = "* -text -eol -filter -ident -working-tree-encoding\n"
 # What git says of a patch to a file that is not there, or is there and should not be, or should vanish and is another.
 WHOLE = "No such file or directory|already exists in .*|does not exist in .*|patch does not apply"
+NO_GIT = "has no .git, so that nothing says which commit it is"
+CHECK_OUT = "hint: there, git checkout COMMIT && git submodule update --init --recursive"
+CLEAN = "hint: git status --ignored, there and in its submodules, says what to remove or to take back"
 NAME = re.compile(r"\d{4}-[A-Za-z0-9._+-]+\.patch")
 
 
@@ -82,16 +88,37 @@ def lay_out(source: Path, output: Path, commit: str, tree: str) -> None:
         if git(output, "cat-file", "-e", f"{commit}^{{commit}}").returncode:
             raise SourceError(f"{source}: has no commit {commit}\nhint: git -C {source} fetch origin {commit}")
         done(git(output, "read-tree", "--reset", "-u", commit))
+    elif commit and not tree:
+        raise SourceError(f"{source}: {NO_GIT}\nhint: name a git directory")
     else:
         shutil.copytree(source, output, symlinks=True, ignore=shutil.ignore_patterns(".git"), dirs_exist_ok=True)
         done(git(output, "add", "--all", "--force"))
     seen = done(git(output, "write-tree"))
-    if commit and seen != tree:
+    if tree and seen != tree:
         raise SourceError(
             f"{source}: is not commit {commit}: its files hash to git tree {seen}, not {tree}\n"
             "hint: a work tree must have that commit checked out, with nothing changed and nothing added"
         )
     done(git(output, "commit", "--quiet", "--no-verify", "--allow-empty", "--message", commit or "as released"))
+
+
+def check(checkout: Path, commit: str, *, top: bool = True) -> None:
+    """The work tree and all its submodules are what the commit says, with nothing changed and nothing added."""
+    if not (checkout / ".git").exists():  # else git would look above
+        hint = "name a checkout, which git clone --recurse-submodules makes" if top else CHECK_OUT[6:]
+        raise SourceError(f"{checkout}: {NO_GIT if top else 'is a submodule that was not initialised'}\nhint: {hint}")
+    seen = done(git(checkout, "rev-parse", "HEAD"))
+    if seen != commit:
+        raise SourceError(f"{checkout}: is at {seen}, not {commit}\n{CHECK_OUT}")
+    status = git(checkout, "status", "--porcelain", "--ignore-submodules=all", "--untracked-files=all", "--ignored")
+    done(status)
+    if status.stdout:
+        files = ", ".join(line[3:] for line in status.stdout.splitlines()[:5])
+        raise SourceError(f"{checkout}: differs from {commit}: {files}\n{CLEAN}")
+    for entry in done(git(checkout, "ls-files", "--stage", "-z")).split("\0"):
+        about, _, path = entry.partition("\t")
+        if about.startswith("160000 "):
+            check(checkout / path, about.split()[1], top=False)
 
 
 def apply(patch: Path, tree: Path) -> str:
@@ -144,9 +171,12 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--commit", default="")
     parser.add_argument("--tree", default="")
+    parser.add_argument("--checkout", action="store_true")
     parser.add_argument("--patches", type=Path)
     options = parser.parse_args()
     try:
+        if options.checkout:
+            check(options.source, options.commit)
         lay_out(options.source, options.output, options.commit, options.tree)
         for patch in patches(options.patches):
             print(f"applied {patch.name}: {apply(patch, options.output)}", flush=True)

@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import os
 import sys
+import sysconfig
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -94,7 +95,8 @@ def empty_axis(options: argparse.Namespace) -> None:
     import jax
     import numpy as np
 
-    sharding = loaded("te_sharding", options.transformer_engine / "transformer_engine/jax/sharding.py")
+    tree = options.transformer_engine or Path(sysconfig.get_path("platlib"))
+    sharding = loaded("te_sharding", tree / "transformer_engine/jax/sharding.py")
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
     sizes = [sharding.get_mesh_axis_size(axis, mesh) for axis in (None, "data", "")]
     assert sizes == [1, 1, 1]

@@ -145,7 +145,7 @@ def patches_(framework: str, form: str, file: Path) -> None:
     """
     if framework not in frameworks():
         raise ConfigError(f"{framework}: there is no such image", hint=_known(framework))
-    rows = [asdict(patch) for patch in patches(_checkout(file) / "images" / framework / "patches")]
+    rows = [asdict(patch) for patch in patches(_checkout(file), framework)]
     if form == "json":
         click.echo(json.dumps(rows, indent=2))
     elif rows:

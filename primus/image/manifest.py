@@ -12,6 +12,8 @@ from primus.image.names import build_command
 
 IN_IMAGE = Path("/etc/primus/image.json")
 _LABEL = "io.primus."
+# The modules that images for GPUs compile, and others do not have.
+COMPILED = ("transformer_engine", "primus_turbo", "mamba_ssm", "causal_conv1d")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,7 @@ class Manifest:
     accelerator: str
     gfx: tuple[str, ...] = ()  # empty: any
     id: str = ""  # the engine's, the digest of the image's configuration
+    compiled: tuple[str, ...] = ()  # modules of COMPILED
 
 
 def from_labels(labels: Mapping[str, str], identifier: str = "") -> Manifest | None:
@@ -33,6 +36,7 @@ def from_labels(labels: Mapping[str, str], identifier: str = "") -> Manifest | N
         accelerator=labels.get(f"{_LABEL}accelerator", ""),
         gfx=tuple(name for name in labels.get(f"{_LABEL}gfx", "").replace(";", ",").split(",") if name),
         id=identifier,
+        compiled=tuple(labels.get(f"{_LABEL}compiled", "").split()),
     )
 
 
@@ -73,3 +77,18 @@ def check(manifest: Manifest, *, framework: str, accelerator: str, gfx: str, ima
             f"{image} is built for {', '.join(manifest.gfx)}; this machine's GPUs are {gfx}",
             hint="build the image for this GPU, or run on one it was built for",
         )
+
+
+def check_compiled(manifest: Manifest, needed: Mapping[str, str], image: str) -> None:
+    """Raise ImageError if the experiment needs a compiled module that the image's labels do not name.
+
+    `needed` has the modules, and what needs each, as an adapter says it: with the way round, if there is one.
+    """
+    for module, why in needed.items():
+        if module in COMPILED and module not in manifest.compiled:
+            raise ImageError(
+                f"{image} was built without {module}; needed by {why}",
+                hint=f"build it anew: {build_command(manifest.framework, manifest.accelerator)}"
+                if manifest.accelerator == "rocm"
+                else "it is compiled for GPUs, in the rocm image",
+            )

@@ -1,4 +1,7 @@
-"""What a patch file says of itself: `git format-patch` files below images/<framework>/patches/<tree>/."""
+"""What a patch file says of itself: `git format-patch` files below images/<framework>/patches/<tree>/.
+
+Patches of what several images share are below base/patches/<tree>/; an image's Dockerfile says whether it is one.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,16 @@ class Patch:
     files: tuple[str, ...]
 
 
-def patches(folder: Path) -> list[Patch]:
-    """The patches of one framework, tree by tree in the order in which they are applied.
+def patches(checkout: Path, framework: str) -> list[Patch]:
+    """The patches of one framework, tree by tree in the order in which they are applied; the shared ones last.
 
     Raises ImageError where a patch lacks its subject or its Upstream-Status.
     """
-    return [_read(path) for path in sorted(folder.glob("*/*.patch"))]
+    image, shared = checkout / "images" / framework, checkout / "base/patches"
+    folders = [image / "patches"]
+    if shared.is_dir() and "COPY base/patches " in (image / "Dockerfile").read_text(encoding="utf-8"):
+        folders.append(shared)
+    return [_read(path) for folder in folders for path in sorted(folder.glob("*/*.patch"))]
 
 
 def _read(path: Path) -> Patch:

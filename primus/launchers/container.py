@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -181,6 +182,8 @@ def launch(job: Job) -> int:
     )
     assert job.record is not None
     record = Record(job.record)
+    adapter = import_module(f"primus.backends.{job.experiment.framework}.adapter")
+    manifest.check_compiled(found, adapter.modules(job.experiment), job.image)
     name = container_name(job)
     if job.slurm_job:
         sweep.sweep(job.engine)

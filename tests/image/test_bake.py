@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from primus._version import __version__
+from primus.image import manifest
 
 BASES = {
     "torchtitan": "base-torch",
@@ -19,7 +20,10 @@ BASES = {
     "specforge": "base-torch",
 }
 # What is on no package index: on ROCm, kernels to compile; and sources, with the hash of their files.
-KERNELS = {"megatron": {"transformer-engine-source", "primus-turbo-source"}}
+KERNELS = {"megatron": {"transformer-engine", "primus-turbo"}, "jax": {"transformer-engine-jax"}}
+MODULES = {"megatron": "transformer_engine primus_turbo mamba_ssm causal_conv1d", "jax": "transformer_engine"}
+# Whose kernels a backend has.
+COMPILED = {"megatron": "megatron", "megatron_bridge": "megatron", "maxtext": "jax", "maxdiffusion": "jax"}
 SOURCES = {
     "maxdiffusion": {
         "COMMIT": "68e069659f0af80694559e29939a17f879fe7f6a",
@@ -52,34 +56,50 @@ def test_a_backend_is_its_base_and_its_own_folder(bake: Any, framework: str, acc
     if (framework, accelerator) == ("specforge", "rocm"):
         return  # the next test
     variables = {"ACCELERATOR": accelerator, "BASE_IMAGE": "os@sha256:0", "APT_SNAPSHOT": "now"}
-    plan = bake(framework, **variables)["target"]
+    plan = bake(framework, "megatron-build", **variables)["target"]
     target = plan[framework]
     base = BASES[framework]
-    wanted = KERNELS.get(framework, set()) if accelerator == "rocm" else set()
-    wanted |= {f"{name}-source" for name in SOURCES if name == framework}
-    sources = {name: target["contexts"].pop(name) for name in wanted}
-    assert all(re.fullmatch(r"https://github\.com/[\w./-]+\.git#[0-9a-f]{40}", url) for url in sources.values())
-    lower = plan.get("megatron-build", {"contexts": sources})["contexts"]  # on another's stage are that one's kernels
-    kernels = {name: url for name, url in sorted(lower.items()) if name in KERNELS["megatron"]}
+    below = COMPILED.get(framework, "") if accelerator == "rocm" else ""
+    compiled = commits(plan, below)
     source = SOURCES.get(framework, {})
-    assert source.get("COMMIT", "") in sources.get(f"{framework}-source", "")
-    contexts = {"base-source": "target:base-source"} if source else {}
+    url = target["contexts"].pop(f"{framework}-source", "")
+    assert re.fullmatch(rf"https://github\.com/[\w./-]+\.git#{source['COMMIT']}", url) if source else not url
+    contexts = {base: f"target:{base}", "launcher": "target:launcher"}
+    if below == "jax":
+        contexts["jax-kernels"] = "target:jax-kernels"
+    own = compiled if framework == below else {}
+    for name in own:
+        target["contexts"].pop(f"{name}-source")
+    if source or own:
+        contexts["base-source"] = "target:base-source"
+    mark = {"io.primus.compiled": MODULES[below]} if below else {}
     assert target == {
         "context": ".",
-        "contexts": {base: f"target:{base}", "launcher": "target:launcher", **contexts},
+        "contexts": contexts,
         "dockerfile": f"images/{framework}/Dockerfile",
         "args": {
             **source,
+            **{f"{name.upper().replace('-', '_')}_COMMIT": commit for name, commit in own.items()},
             "ACCELERATOR": accelerator,
             "APT_SNAPSHOT": "now",
             "BASE_IMAGE": "os@sha256:0",
             "GFX": GFX[accelerator],
-            "KERNELS": " ".join(f"--source={name[:-7]}={url.partition('#')[2]}" for name, url in kernels.items()),
+            "KERNELS": " ".join(f"--source={name}={commit}" for name, commit in sorted(compiled.items())),
             "VERSION": __version__,
         },
-        "labels": {**labels(framework, accelerator), "io.primus.framework": framework},
+        "labels": {**labels(framework, accelerator), "io.primus.framework": framework, **mark},
         "tags": [f"primus-{framework}:{__version__}-{accelerator}"],
     }
+
+
+def commits(plan: Any, compiled: str) -> dict[str, str]:
+    """What is compiled for the backends of one kind, and the commit of each, as the target that compiles it says."""
+    if not compiled:
+        return {}
+    contexts = plan[{"megatron": "megatron-build", "jax": "jax-kernels"}[compiled]]["contexts"]
+    found = {name: contexts[f"{name}-source"] for name in KERNELS[compiled]}
+    assert all(re.fullmatch(r"https://github\.com/[\w./-]+\.git#[0-9a-f]{40}", url) for url in found.values())
+    return {name: url.partition("#")[2] for name, url in found.items()}
 
 
 def test_specforge_on_rocm_is_the_vendors_image_and_a_script(bake: Any) -> None:
@@ -135,20 +155,63 @@ def test_a_backend_may_stand_on_a_stage_of_another(bake: Any, accelerator: str) 
         "contexts": contexts,
         "dockerfile": "images/megatron/Dockerfile",
         "target": accelerator,
-        "args": {"ACCELERATOR": accelerator, "APT_SNAPSHOT": "now", "GFX": GFX[accelerator]},
+        "args": {
+            **{name: value for name, value in plan["megatron"]["args"].items() if name.endswith("_COMMIT")},
+            "ACCELERATOR": accelerator,
+            "APT_SNAPSHOT": "now",
+            "GFX": GFX[accelerator],
+        },
     }
+
+
+def test_the_launcher_knows_every_module_that_is_compiled() -> None:
+    assert {*manifest.COMPILED} == {*" ".join(MODULES.values()).split()}
+
+
+def test_both_backends_on_jax_have_the_same_kernels_which_are_compiled_once(bake: Any) -> None:
+    plan = bake("maxtext", "maxdiffusion", "jax-kernels", APT_SNAPSHOT="now")["target"]
+    target = plan["jax-kernels"]
+    (commit,) = commits(plan, "jax").values()
+    del target["contexts"]["transformer-engine-jax-source"]
+    assert target == {
+        "context": ".",
+        "contexts": {"base-jax": "target:base-jax", "base-source": "target:base-source"},
+        "dockerfile": "base/jax-kernels.Dockerfile",
+        "target": "kernels",
+        "args": {"APT_SNAPSHOT": "now", "GFX": GFX["rocm"], "TRANSFORMER_ENGINE_JAX_COMMIT": commit},
+    }
+    on_cpus = bake("maxtext", "maxdiffusion", ACCELERATOR="cpu")["target"]
+    assert "jax-kernels" not in on_cpus
+    assert "jax-kernels" not in str(on_cpus)
+
+
+def test_what_is_validated_is_every_source_and_every_patch(bake: Any, root: Path) -> None:
+    plan = bake("validate")["target"]
+    files = {name: target["dockerfile"] for name, target in plan.items() if name.startswith("validate-")}
+    assert files == {
+        "validate-jax": "base/jax-kernels.Dockerfile",
+        **{f"validate-{name}": f"images/{name}/Dockerfile" for name in ("maxdiffusion", "megatron", "specforge")},
+    }
+    texts = "".join((root / file).read_text(encoding="utf-8") for file in files.values())
+    for tree in (*root.glob("images/*/patches/*"), *root.glob("base/patches/*")):
+        assert f"source={tree.relative_to(root)},target=/build/patches" in texts
+    for target in files:
+        assert plan[target]["target"] == "validate"
 
 
 def test_the_default_is_every_backend_on_rocm(bake: Any, root: Path) -> None:
     plan = bake()
     assert plan["group"] == {"default": {"targets": sorted(BASES)}}
     assert sorted(BASES) == sorted(path.parent.name for path in root.glob("images/*/Dockerfile"))
-    assert {target["args"]["ACCELERATOR"] for target in plan["target"].values() if "args" in target} == {"rocm"}
+    assert {target["args"].get("ACCELERATOR") for target in plan["target"].values() if "args" in target} <= {
+        "rocm",
+        None,
+    }
 
 
 def test_the_os_image_is_pinned_by_digest_and_its_packages_by_date(bake: Any) -> None:
     for name, target in bake("base", "default")["target"].items():
-        if name not in ("launcher", "megatron-build", "specforge"):  # the first two bring no OS, the last its own
+        if name not in ("launcher", "megatron-build", "jax-kernels", "specforge"):  # no OS, but for the last: its own
             assert re.fullmatch(r"docker\.io/library/ubuntu:24\.04@sha256:[0-9a-f]{64}", target["args"]["BASE_IMAGE"])
     assert re.fullmatch(r"\d{8}T\d{6}Z", bake("base")["target"]["base"]["args"]["APT_SNAPSHOT"])
 

@@ -13,8 +13,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 RUN = ("run", "--rm", "--network=none")
-# Trees whose patches wait for an image that has them.
-NOT_HERE = {("maxdiffusion", "transformer_engine")}
 ANYONE = (*RUN, "--user=4242:4242")
 # Each backend's framework finds a place for what it caches.
 CACHES = {
@@ -68,9 +66,7 @@ def test_manifest_and_labels_agree(
     assert manifest["base_image"] == targets[framework]["args"]["BASE_IMAGE"]
     folder = root / "images" / framework / "patches"
     assert [f"{patch['tree']}/{patch['name']}" for patch in manifest["patches"]] == [
-        str(patch.relative_to(folder))
-        for patch in sorted(folder.glob("*/*.patch"))
-        if (framework, patch.parent.name) not in NOT_HERE
+        str(patch.relative_to(folder)) for patch in sorted(folder.glob("*/*.patch"))
     ]
     assert set(manifest["sources"]) == {
         framework for name in targets[framework]["contexts"] if name == f"{framework}-source"

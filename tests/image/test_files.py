@@ -120,10 +120,10 @@ def test_the_key_of_rocms_archive_is_amds() -> None:
 def test_patches_say_what_they_are_and_where_upstream_is(framework: str) -> None:
     folder = ROOT / "images" / framework / "patches"
     readme = (folder.parent / "README.md").read_text(encoding="utf-8")
-    for tree in sorted(folder.iterdir()) if folder.exists() else ():
+    for tree in sorted([*folder.glob("*"), *ROOT.glob("base/patches/*")]):
         numbers = [path.name[:5] for path in sorted(tree.iterdir())]
         assert numbers == [f"{number:04}-" for number in range(1, len(numbers) + 1)], tree
-    for patch in patches(folder):
+    for patch in patches(ROOT, framework):
         assert patch.files, patch
         assert len(patch.subject) < 72, patch
         assert patch.name in readme, f"{patch.name} has no line in the image's README"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 
 DOCKERFILE = """\
 FROM scratch AS toy-source
-FROM base-source AS source
+FROM base-source AS validate
 ARG COMMIT
 ARG TREE
 RUN --mount=type=bind,from=toy-source,target=/source \\
@@ -53,7 +55,7 @@ def checkout(tmp_path: Path, root: Path, settings: Mapping[str, str]) -> Path:
     (folder / "patches/toy").mkdir(parents=True)
     (folder / "Dockerfile").write_text(DOCKERFILE)
     (checkout / "docker-bake.override.hcl").write_text(
-        'variable "SOURCES" { default = { toy = '
+        'variable "KERNELS" { default = {} }\nvariable "SOURCES" { default = { toy = '
         f'{{ repository = "{upstream}", commit = "{commit}", tree = "{tree}" }} }} }}\n'
     )
     change(upstream, "line 30\n", "line thirty\n")
@@ -132,16 +134,25 @@ def test_a_source_of_another_commit(checkout: Path) -> None:
     assert f"has no commit {'1' * 40}" in done.stderr
 
 
-@pytest.mark.parametrize("backend", ["maxdiffusion", "specforge"])
-def test_the_sources_of_backends_are_checked_by_their_commit(
-    backend: str, checkout: Path, root: Path, settings: Mapping[str, str]
+@pytest.mark.parametrize(
+    ("target", "context", "says"),
+    [
+        ("maxdiffusion", "maxdiffusion", "has no commit [0-9a-f]{40}"),
+        ("specforge", "specforge", "has no commit [0-9a-f]{40}"),
+        ("megatron", "*", "is at [0-9a-f]{40}, not [0-9a-f]{40}"),
+        ("jax", "transformer-engine-jax", "is at [0-9a-f]{40}, not [0-9a-f]{40}"),
+    ],
+)
+def test_sources_are_checked_by_their_commit(
+    target: str, context: str, says: str, checkout: Path, root: Path, settings: Mapping[str, str]
 ) -> None:
     """Their own Dockerfiles, as far as it goes without their sources: to a repository that is not theirs."""
     upstream = checkout.parent / "upstream"
+    contexts = ["transformer-engine", "primus-turbo"] if context == "*" else [context]
     done = subprocess.run(
         [
-            *("docker", "buildx", "bake", "--progress=plain", f"validate-{backend}"),
-            f"--set=*.contexts.{backend}-source={upstream}",
+            *("docker", "buildx", "bake", "--progress=plain", f"validate-{target}"),
+            *(f"--set=*.contexts.{name}-source={upstream}" for name in contexts),
         ],
         cwd=root,
         env={**settings, "ACCELERATOR": "rocm"},  # with it, every backend that has a source
@@ -150,4 +161,102 @@ def test_the_sources_of_backends_are_checked_by_their_commit(
         check=False,
     )
     assert done.returncode != 0
-    assert re.search("error: /source: has no commit [0-9a-f]{40}", done.stderr), done.stderr
+    assert re.search(f"error: /source: {says}", done.stderr), done.stderr
+
+
+KERNELS = """\
+variable "SOURCES" {{ default = {{}} }}
+variable "KERNELS" {{ default = {{ jax = {{ transformer-engine-jax = {{ repository = "x", commit = "{}" }} }} }} }}
+"""
+
+
+def compiled(checkout: Path, settings: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """validate, when what JAX's images compile is `upstream` at its newest commit, with our one patch to it."""
+    upstream = checkout.parent / "upstream"
+    head = git(upstream, "rev-parse", "HEAD")
+    (checkout / "docker-bake.override.hcl").write_text(KERNELS.format(head))
+    patches = checkout / "base/patches/transformer_engine"
+    if (checkout / "images/toy").exists():
+        shutil.rmtree(patches)
+        shutil.move(checkout / "images/toy/patches/toy", patches)
+        shutil.rmtree(checkout / "images/toy")
+    return subprocess.run(
+        [
+            *("docker", "buildx", "bake", "--progress=plain", "validate"),
+            f"--set=*.contexts.transformer-engine-jax-source={upstream}",
+        ],
+        cwd=checkout,
+        env={**settings, "ACCELERATOR": "rocm"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_what_is_compiled_is_patched_too(checkout: Path, settings: Mapping[str, str]) -> None:
+    upstream = checkout.parent / "upstream"
+    done = compiled(checkout, settings)
+    assert done.returncode == 0, done.stderr
+    assert "applied 0001-Change-a-line.patch: Change a line" in done.stderr
+    change(upstream, "line 31\n", "another line\n")
+    assert "a.txt, hunk 1: does not fit" in compiled(checkout, settings).stderr
+    git(upstream, "reset", "--quiet", "--hard", "HEAD~")
+    change(upstream, "line 30\n", "line thirty\n")
+    assert "0001-Change-a-line.patch: the source has this change already" in compiled(checkout, settings).stderr
+    (upstream / "left.o").touch()
+    assert "differs from" in compiled(checkout, settings).stderr
+
+
+def wheel(folder: Path, line: str) -> str:
+    """A wheel of `transformers` with one module; its line in a lock."""
+    module = "transformers/models/t5/modeling_flax_t5.py"
+    about = "transformers-1.dist-info"
+    folder.mkdir(exist_ok=True)
+    path = folder / "transformers-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(module, "".join(LINES).replace("line 30\n", line))
+        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: transformers\nVersion: 1\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", f"{module},,\n")
+    return f"transformers==1 \\\n    --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\nz==1\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("line 30\n", "applied 0001-Change-a-line.patch: Change a line"),
+        ("another line\n", "modeling_flax_t5.py, hunk 1: does not fit"),
+        ("line thirty\n", "0001-Change-a-line.patch: the source has this change already: upstream took it"),
+    ],
+    ids=["fits", "no longer fits", "was taken"],
+)
+def test_a_patch_of_a_wheel_is_tried_on_the_wheel_of_the_lock(
+    line: str, says: str, checkout: Path, settings: Mapping[str, str]
+) -> None:
+    """MaxDiffusion's own Dockerfile, with a source and a wheel of ours."""
+    upstream, image = checkout.parent / "upstream", checkout / "images/maxdiffusion"
+    override = (checkout / "docker-bake.override.hcl").read_text()
+    (checkout / "docker-bake.override.hcl").write_text(override.replace("toy = ", "maxdiffusion = "))
+    shutil.rmtree(image / "patches")
+    shutil.move(checkout / "images/toy/patches", image / "patches")
+    shutil.rmtree(checkout / "images/toy")
+    shutil.move(image / "patches/toy", image / "patches/maxdiffusion")
+    (image / "patches/transformers").mkdir()
+    patch = (image / "patches/maxdiffusion/0001-Change-a-line.patch").read_text()
+    patch = patch.replace("a.txt", "transformers/models/t5/modeling_flax_t5.py")
+    (image / "patches/transformers/0001-Change-a-line.patch").write_text(patch)
+    (image / "requirements.cpu.txt").write_text(wheel(checkout.parent / "wheels", line))
+    done = subprocess.run(
+        [
+            *("docker", "buildx", "bake", "--progress=plain", "validate"),
+            f"--set=*.contexts.maxdiffusion-source={upstream}",
+        ],
+        cwd=checkout,
+        env={**settings, "BUILD_WHEELS": str(checkout.parent / "wheels")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    fits = says.startswith("applied")
+    assert (done.returncode == 0) == fits, done.stderr
+    assert done.stderr.count(says) >= (2 if fits else 1), done.stderr

@@ -14,10 +14,11 @@ from primus._version import __version__
 from primus.backends.torchtitan import adapter
 from primus.errors import ConfigError, ImageError, LaunchError, PrimusError
 from primus.experiment import load_experiment
-from primus.image.manifest import Manifest, check, from_labels, inside
+from primus.image.manifest import COMPILED, Manifest, check, check_compiled, from_labels, inside
 from primus.image.names import reference
+from primus.launchers import container
 
-from .conftest import Experiment, Primus, Write
+from .conftest import Experiment, Outcome, Primus, Write
 
 
 @pytest.mark.parametrize(("error", "code"), [(PrimusError, 1), (ConfigError, 2), (ImageError, 3), (LaunchError, 4)])
@@ -177,6 +178,42 @@ def test_a_wrong_image_is_exit_code_3(
     assert not Path("output").exists()
 
 
+def test_an_image_that_lacks_what_is_compiled_is_refused_before_a_container_starts(
+    primus: Primus, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "_check_devices", lambda _job: None)
+    labels = {"io.primus.framework": "maxtext", "io.primus.accelerator": "rocm"}
+    engine = Path(os.environ["PATH"]) / "docker"
+    engine.parent.mkdir()
+
+    def run(*words: str) -> Outcome:
+        found = json.dumps([{"Config": {"Labels": labels}}])
+        engine.write_text(f"#!/bin/sh\nif [ \"$1\" = image ]; then echo '{found}'; fi\n")
+        engine.chmod(0o755)
+        config = experiment(framework="maxtext")
+        return primus("run", "--config", config, "--launcher=container", "--image=i:1", "--pull=never", *words)
+
+    done = run("attention=cudnn_flash_te", "--accelerator=rocm")
+    assert (done.code, done.out) == (3, ""), done.err
+    assert "i:1 was built without transformer_engine; needed by attention: cudnn_flash_te (attention=flash" in done.err
+    assert "hint: build it anew: docker buildx bake maxtext" in done.err
+    assert not Path("output").exists()
+    monkeypatch.setattr(container, "_supervised", lambda *_: 0)
+    assert run("attention=dot_product", "--accelerator=rocm", "--run-dir=other").code == 0
+    labels["io.primus.compiled"] = "transformer_engine"
+    assert run("attention=cudnn_flash_te", "--accelerator=rocm").code == 0
+    done = run("attention=cudnn_flash_te")  # on a CPU
+    assert done.code == 2
+    assert "attention: cudnn_flash_te: Transformer Engine has kernels for GPUs alone\nhint: write" in done.err
+
+
+def test_only_what_is_compiled_is_looked_for_from_outside() -> None:
+    check_compiled(OURS, {"maxtext": "framework: maxtext", "fla": "this test"}, "i")
+    for module in COMPILED:
+        with pytest.raises(ImageError, match=f"i was built without {module}; needed by this test"):
+            check_compiled(OURS, {module: "this test"}, "i")
+
+
 OURS = Manifest(framework="maxtext", accelerator="rocm", gfx=("gfx942", "gfx950"))
 
 
@@ -205,6 +242,9 @@ def test_an_image_for_something_else_is_refused(framework: str, accelerator: str
 def test_labels_and_the_file_inside_say_the_same(write: Write) -> None:
     labels = {"framework": "maxtext", "accelerator": "rocm", "gfx": "gfx942;gfx950"}
     assert from_labels({f"io.primus.{name}": value for name, value in labels.items()}) == OURS
+    assert from_labels({"io.primus.framework": "x", "io.primus.compiled": "a b"}) == Manifest(
+        framework="x", accelerator="", compiled=("a", "b")
+    )
     assert from_labels({"other": "label"}) is None
     document = {"framework": "maxtext", "accelerator": "rocm", "gfx": ["gfx942", "gfx950"], "more": {}}
     assert inside(write("image.json", json.dumps(document))) == OURS

@@ -57,6 +57,14 @@ def check(experiment: Experiment, *words: str, accelerator: str = "rocm") -> str
 FP8_MOE = ("quantization=fp8", "num_experts=8", "sparse_matmul=false")
 
 
+@pytest.mark.parametrize("framework", ["maxtext", "maxdiffusion"])
+def test_what_only_gpus_have_is_refused_on_a_cpu(experiment: Experiment, framework: str) -> None:
+    path = experiment(framework=framework)
+    load_experiment(path, ("attention=cudnn_flash_te",), environ={}, accelerator="rocm")
+    with pytest.raises(ConfigError, match="Transformer Engine has kernels for GPUs alone"):
+        load_experiment(path, ("attention=cudnn_flash_te",), environ={}, accelerator="cpu")
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

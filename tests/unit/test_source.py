@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -243,3 +244,93 @@ def test_a_file_that_would_be_left_out_is_an_error(tmp_path: Path, upstream: Pat
     done = run(tmp_path, upstream, **pinned(upstream), patches=patches)
     assert done.returncode == 1
     assert f"{name}: is not named NNNN-what.patch" in done.stderr
+
+
+@pytest.fixture
+def nested(tmp_path: Path, upstream: Path) -> Path:
+    """A checkout of a repository with a submodule, which has one too, and files that git ignores."""
+    folders = [upstream]
+    for name in ("middle", "outer"):
+        folder = tmp_path / name
+        folder.mkdir()
+        git(folder, "init", "--quiet")
+        write(folder, {"own.txt": name, ".gitignore": "build/\n"})
+        git(folder, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(folders[-1]), "third/inner")
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", f"--message={name}")
+        folders.append(folder)
+    checkout = tmp_path / "checkout"
+    git(tmp_path, "-c", "protocol.file.allow=always", "clone", "--quiet", "--recurse-submodules", "outer", "checkout")
+    return checkout
+
+
+def at(checkout: Path) -> tuple[str, str]:
+    return (f"--commit={git(checkout, 'rev-parse', 'HEAD')}", "--checkout")
+
+
+def check(tmp_path: Path, source: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, SCRIPT, f"--source={source}", f"--output={tmp_path / 'out'}", *words],
+        env=ENV,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_checkout_with_its_submodules_is_what_the_commit_says(tmp_path: Path, nested: Path) -> None:
+    done = check(tmp_path, nested, *at(nested))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out/own.txt").read_text() == "outer"
+    assert not any((tmp_path / "out/third/inner").iterdir())  # what is patched is the repository itself
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"own.txt": "x"}, "checkout: differs from .*: own.txt"),
+        ({"more.txt": "x"}, "checkout: differs from .*: more.txt"),
+        ({"build/old.o": "x"}, "checkout: differs from .*: build/"),
+        ({"third/inner/third/inner/old.py": "x"}, "checkout/third/inner/third/inner: differs from .*: old.py"),
+        ({"third/inner/own.txt": None}, "checkout/third/inner: differs from .*: own.txt"),
+    ],
+    ids=["changed", "added", "left by a build", "changed in a submodule", "removed in a submodule"],
+)
+def test_a_checkout_that_was_touched_is_refused(
+    tmp_path: Path, nested: Path, change: Mapping[str, str | None], says: str
+) -> None:
+    commit = at(nested)
+    done = check(tmp_path, write(nested, change), *commit)
+    assert done.returncode == 1
+    assert re.search(says, done.stderr), done.stderr
+
+
+def test_a_submodule_of_another_commit_is_refused(tmp_path: Path, nested: Path) -> None:
+    inner = nested / "third/inner/third/inner"
+    pinned = git(inner, "rev-parse", "HEAD")
+    git(inner, "commit", "--quiet", "--allow-empty", "--message=Another")
+    done = check(tmp_path, nested, *at(nested))
+    assert done.returncode == 1
+    assert f"third/inner/third/inner: is at {git(inner, 'rev-parse', 'HEAD')}, not {pinned}\nhint: there" in done.stderr
+
+
+def test_a_submodule_that_is_missing_is_named(tmp_path: Path, nested: Path) -> None:
+    git(nested, "submodule", "--quiet", "deinit", "--force", "third/inner")
+    done = check(tmp_path, nested, *at(nested))
+    assert done.returncode == 1
+    assert "third/inner: is a submodule that was not initialised\nhint: there, git checkout" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "hint"),
+    [
+        ("--checkout", "name a checkout, which git clone --recurse-submodules makes"),
+        ("--tree=", "name a git directory"),
+    ],
+)
+def test_without_git_nothing_says_which_commit_it_is(tmp_path: Path, upstream: Path, how: str, hint: str) -> None:
+    commit = git(upstream, "rev-parse", "HEAD")
+    shutil.rmtree(upstream / ".git")
+    done = check(tmp_path, upstream, f"--commit={commit}", how)
+    assert done.returncode == 1
+    assert done.stderr == f"error: {upstream}: has no .git, so that nothing says which commit it is\nhint: {hint}\n"

@@ -20,7 +20,8 @@ from tests.conftest import ROOT, source
 pytestmark = pytest.mark.timeout(900)
 
 IMAGE = ROOT / "images/maxdiffusion"
-PATCHES = sorted(str(path.relative_to(IMAGE / "patches")) for path in IMAGE.glob("patches/*/*.patch"))
+FOLDERS = {path.name: path for path in (*IMAGE.glob("patches/*"), *ROOT.glob("base/patches/*"))}
+PATCHES = sorted(f"{tree}/{path.name}" for tree, folder in FOLDERS.items() for path in folder.iterdir())
 T5 = Path("transformers/models/t5")
 SHARDING = Path("transformer_engine/jax/sharding.py")
 Checks = Callable[[str], dict[str, str]]
@@ -34,7 +35,7 @@ def pin(name: str) -> str:
 
 def lay_out(output: Path, *words: str, patches: str = "") -> Path:
     """What images/source.py makes of a source."""
-    with_patches = [f"--patches={IMAGE / 'patches' / patches}"] if patches else []
+    with_patches = [f"--patches={FOLDERS[patches]}"] if patches else []
     program = [sys.executable, str(ROOT / "images/source.py"), f"--output={output}", *words, *with_patches]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -56,7 +57,7 @@ def trees(
     (site,) = (maxdiffusion_python.parent.parent / "lib").glob("python3*/site-packages")
     wheel = place / "wheel"
     shutil.copytree(site / T5, wheel / T5, ignore=shutil.ignore_patterns("__pycache__"))
-    for patch in reversed([*(IMAGE / "patches/transformers").iterdir()]):
+    for patch in reversed([*FOLDERS["transformers"].iterdir()]):
         subprocess.run(["git", "apply", "--reverse", patch], cwd=wheel, capture_output=True, check=False)
     before["transformers"] = wheel
     after["transformers"] = lay_out(place / "transformers-patched", f"--source={wheel}", patches="transformers")

@@ -44,6 +44,8 @@ def modules(experiment: Experiment) -> dict[str, str]:
     needed = {"maxtext": "framework: maxtext"}
     if experiment.args.get("attention") == "cudnn_flash_te":
         needed["transformer_engine"] = "attention: cudnn_flash_te (attention=flash and attention=dot_product do not)"
+    elif str(experiment.args.get("quantization", "")).startswith("te_"):
+        needed["transformer_engine"] = f"quantization: {experiment.args['quantization']}"
     return needed
 
 
