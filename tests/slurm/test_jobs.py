@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -242,3 +243,24 @@ def test_a_queued_run_says_why(toys: Toys) -> None:
 )
 def test_lists_of_hosts_are_read_as_slurm_reads_them(cluster: Cluster, text: str) -> None:
     assert list(hosts(text)) == run("scontrol", "show", "hostnames", text).split()
+
+
+def test_upstreams_command_and_variables(toys: Toys) -> None:
+    """The same job, as upstream's launcher is called, and as its packaged scripts are told."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environ = {**os.environ, "TOY": PLACE, "PATH": path}
+    mount = f"{ROOT}/primus:/opt/primus/primus:ro"
+    words = [
+        *(str(ROOT / "primus-cli"), "slurm", "srun", "-N", "2", "-t", "5"),
+        *("--", "container", "--image", toys.image, "--volume", mount, "--env", "TOY"),
+        *("--", "train", "pretrain", "--config", str(EXAMPLES["torchtitan"])),
+    ]
+    environ["PRIMUS_WORKSPACE"] = str(toys.run_dir)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=toys.cwd, env=environ, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^1: place 1 of 2 x 1 at 127.0.0.1:", done.stdout, re.MULTILINE)
+    environ |= {"EXP": str(EXAMPLES["torchtitan"]), "NNODES": "2", "DOCKER_IMAGE": toys.image, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "primus", "run", "--from-env", f"--mount={mount}", "--env=TOY", "--no-exclusive"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=toys.cwd, env=environ, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^1: place 1 of 2 x 1 at 127.0.0.1:", done.stdout, re.MULTILINE)
