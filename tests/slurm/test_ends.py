@@ -86,6 +86,22 @@ def test_requeue_by_the_administrator(toys: Toys) -> None:
     clean(toys, KILL_WAIT + 10)
 
 
+def test_preemption(toys: Toys) -> None:
+    """The job gives way within the time to save, and goes on when the urgent one is through."""
+    job = started(toys, SAVES, "--requeue=2", "--nodelist=node[5-6]", "--exclusive")
+    saved, first = toys.run_dir / "saved", toys.run_dir
+    toys.run_dir = toys.cwd / "urgent"
+    urgent = toys.submit("exit 0", "--partition=urgent", "--nodes=2", "--nodelist=node[5-6]", "--exclusive")
+    assert urgent.wait() == "0:0"
+    assert containers(first) == []
+    assert saved.read_text().splitlines() == ["saved"] * 2
+    wait_for(lambda: job.state() == "PENDING", 30, "the new try's waiting")
+    run("scontrol", "update", f"JobId={job.job}", "StartTime=now")
+    wait_for(lambda: len(containers(first)) == 2, 60, "the second attempt")
+    run("scancel", job.job)
+    wait_for(lambda: containers(first) == [], KILL_WAIT + 10, "the containers' end")
+
+
 @pytest.mark.parametrize("script", [OBEYS, DEAF], ids=["obeys", "deaf"])
 def test_killed_launchers(toys: Toys, script: str) -> None:
     job = started(toys, script)
