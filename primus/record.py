@@ -29,7 +29,7 @@ from primus.errors import ConfigError, LaunchError, PrimusError
 from primus.job import Job
 
 DRY_RUN = "RUN-ID"  # what a dry run says for the identifier that nobody has made yet
-_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}|slurm-\d+\.\d+")
 
 
 def now() -> str:
@@ -38,7 +38,7 @@ def now() -> str:
 
 
 def new_id() -> str:
-    """An identifier that sorts by time: 20261130-203300-1a2b."""
+    """An identifier that sorts by time: 20261130-203300-1a2b. (A step of the user's own script is slurm-JOB.STEP.)"""
     return f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 

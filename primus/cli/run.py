@@ -216,10 +216,12 @@ def run(
             return record and absolute(record)
         return directory / run_id
 
-    run_id = DRY_RUN if dry_run else new_id()
+    # The tasks of a step that no launcher of ours submitted must find the same.
+    step = "slurm-{SLURM_JOB_ID}.{SLURM_STEP_ID}".format(**os.environ) if slurm_task else ""
+    run_id = DRY_RUN if dry_run else step or new_id()
     module = import_module(f"primus.launchers.{chosen}")
     if chosen == "slurm":
-        jobs = _elements(job, slurm_options["array"], environ)
+        jobs = _elements(job, slurm_options["array"])
         if dry_run:
             print_commands(module.dry_run(jobs, environ))
             return
@@ -235,7 +237,7 @@ def run(
     sys.exit(module.launch(made))
 
 
-def _elements(job: Callable[..., Job], array: str | None, environ: Mapping[str, str]) -> tuple[Job, ...]:
+def _elements(job: Callable[..., Job], array: str | None) -> tuple[Job, ...]:
     """The job, or each of an array's, with its number in the experiment's place of ${SLURM_ARRAY_TASK_ID}."""
     if array is None:
         return (job(os.environ),)

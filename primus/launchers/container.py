@@ -189,9 +189,11 @@ def launch(job: Job) -> int:
         sweep.sweep(job.engine)
     host = Host.look(job.engine, in_slurm=bool(job.slurm_job))
     made = command(job, host, environ, name)
+    if job.experiment.source.absolute() == job.config:  # written where the run was submitted
+        made = replace(made, files={})
     lock.hold(job.run_dir, place.rank)  # makes the directory, as the user, before the engine could as root
     attempt = replace(this_attempt(place.rank, job.slurm_job, environ), image_id=found.id)
-    if not job.slurm_job:
+    if place.rank == 0 and not record.read("run.json"):  # nobody outside has written it
         record.start(job, launcher="container")
     record.begin(attempt)
     code = LaunchError.exit_code

@@ -111,10 +111,10 @@ def script(job: Job, slurm: Slurm, record: Record) -> str:
         ("requeue" if slurm.requeue else "no-requeue"): None,
     }
     here = shlex.quote(str(record.path)) + ("/$SLURM_ARRAY_TASK_ID" if slurm.array else "")
-    finish = shlex.join((sys.executable, "-m", "primus.launchers.finish"))
+    end = shlex.join((sys.executable, "-m", "primus.launchers.finish"))
     given_up = [
         "# Slurm itself starts a job again after a failed node, however often.",
-        f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt {slurm.requeue} ]; then exec {finish} "$record" 4; fi',
+        f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt {slurm.requeue} ]; then exec {end} "$record" 4; fi',
     ]
     step = shlex.join(srun(job, slurm)), shlex.join(task(job))
     lines = [
@@ -127,7 +127,7 @@ def script(job: Job, slurm: Slurm, record: Record) -> str:
         f"{step[0]} --output=node%n.log --open-mode=append \\",
         f'  {step[1]} --record="$record" --config="$record/experiment.yaml"',
         "# Writes down how it ended; the exit code is that of the node that failed first.",
-        f'exec {finish} "$record" $? --requeue={slurm.requeue}',
+        f'exec {end} "$record" $? --requeue={slurm.requeue}',
     ]
     return "\n".join(lines) + "\n"
 
@@ -211,20 +211,27 @@ def dry_run(jobs: tuple[Job, ...], environ: Mapping[str, str]) -> list[tuple[str
 def launch(jobs: tuple[Job, ...]) -> int:
     """Submit the job and say where it is; or, with wait, run it to its end. Returns the exit code."""
     job, slurm = jobs[0], _said(jobs[0])
+    if slurm.wait and (slurm.array or slurm.requeue):
+        raise ConfigError(
+            f"--wait: srun in the foreground has no {'array' if slurm.array else 'restarts'}", hint="leave --wait out"
+        )
     tool = "srun" if slurm.wait else "sbatch"
     if shutil.which(tool) is None:
         raise LaunchError(
             f"{tool} is not installed here", hint="run this on a login node of the cluster, or leave --launcher out"
         )
+    made = foreground(job) if slurm.wait else submission(jobs)
     for one in jobs:
         assert one.record is not None
         Record(one.record).start(one, launcher="slurm")
     if slurm.wait:
-        return _wait(job)
-    made = submission(jobs)
+        return _wait(made, job)
     made.write()
     done = subprocess.run(made.argv, env=_clean(os.environ, job), capture_output=True, text=True, check=False)
     if done.returncode != 0:
+        for one in jobs:
+            assert one.record is not None
+            finish(Record(one.record), LaunchError.exit_code, {})
         raise LaunchError(f"sbatch refused the job: {_last(done.stderr)}", hint=f"the script is {made.argv[-1]}")
     if done.stderr:
         sys.stderr.write(done.stderr)
@@ -244,9 +251,8 @@ def launch(jobs: tuple[Job, ...]) -> int:
     return 0
 
 
-def _wait(job: Job) -> int:
+def _wait(made: Command, job: Job) -> int:
     """srun to its end. Signals become the one that srun passes on; when we are killed, it is told to end, too."""
-    made = foreground(job)
     client = made.start(start_new_session=True, stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent)
     stopped_by = 0
 

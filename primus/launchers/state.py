@@ -54,14 +54,17 @@ def _state(record: Record, queue: Mapping[str, tuple[str, str]] | None, history:
         word, why = queue[job]
         waiting = word in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "SUSPENDED")
         return State(name="queued", why=why) if waiting else State(name="running")
-    if history.get(job, "").startswith("CANCELLED"):
+    word = history.get(job, "")
+    if word.startswith("CANCELLED"):
         return State(name="cancelled")
+    if word == "COMPLETED":
+        return State(name="completed", exit=0)
     attempts = record.attempts()
     if not job and attempts and _locked(Path(record.read("run.json").get("run_dir", "")), attempts[-1].rank):
         return State(name="running")
     failure = record.first_failure(attempts[-1].attempt) if attempts else None
-    if job in history:
-        return State(name="failed", why=history[job], exit=failure.exit if failure else None)
+    if word:
+        return State(name="failed", why=word, exit=failure.exit if failure else None)
     if attempts and all(one.ended for one in attempts):
         return _ended(failure.exit if failure else 0)
     return State(name="lost", why="killed" if attempts else "never started")

@@ -117,6 +117,22 @@ def test_the_script_can_be_submitted_again_by_hand(toys: Toys, tmp_path: Path, m
     assert again.log().count("place 0 of 2") == 2
 
 
+def test_a_step_of_ones_own_script(toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOY", PLACE)
+    words = ["--launcher=container", "--slurm-task"]
+    inner = [word if word != "--launcher=slurm" else words[0] for word in toys.words(words[1])]
+    step = ["srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--label", *inner]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(step, capture_output=True, text=True, cwd=toys.cwd, env=environ, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1: place 1 of 2 x 1 at 127.0.0.1:" in done.stdout
+    (listed,) = json.loads(primus("runs", str(toys.run_dir), "--output=json").output)
+    assert listed["state"] == "completed"
+    assert re.fullmatch(r"slurm-\d+\.0", listed["run"])
+    both = subprocess.run([*step[:2], "--ntasks=4", *inner], capture_output=True, text=True, env=environ, check=False)
+    assert "the step has 4 tasks on 2 nodes" in both.stderr
+
+
 def test_a_secret_is_in_no_file_of_the_run(toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret123")
     job = toys.submit("test ${#HF_TOKEN} = 12 && echo it has it; sleep 3", "--nodes=2")
@@ -147,6 +163,7 @@ def test_a_node_that_refuses_ends_the_others_with_its_own_code(toys: Toys, tmp_p
         (("--sbatch-arg=-N4",), 2, "is an option of primus run"),
         (("--sbatch-arg=constraint",), 2, "is no option of sbatch's"),
         (("--array=3-1",), 2, "has 0 elements"),
+        (("--wait", "--requeue=1"), 2, "srun in the foreground has no restarts"),
         (("--array=0-1",), 2, "share the run directory"),
     ],
     ids=str,
@@ -156,6 +173,7 @@ def test_refusals(toys: Toys, words: tuple[str, ...], code: int, said: str) -> N
     assert done.code == code, done.output
     assert said in done.output
     assert "hint: " in done.output
+    assert "lost" not in primus("runs", str(toys.run_dir.parent)).output
 
 
 def test_an_array_has_an_experiment_for_each_element(toys: Toys) -> None:
