@@ -150,7 +150,7 @@ def flat(args: Mapping[str, Any], table: schema.Schema, prefix: str = "") -> dic
     result: dict[str, Any] = {}
     for key, value in args.items():
         dotted = f"{prefix}{key}"
-        if isinstance(value, Mapping) and dotted not in table.arguments:
+        if isinstance(value, Mapping) and (dotted not in table.arguments or dotted in table.sections):
             result.update(flat(value, table, f"{dotted}."))
         else:
             result[dotted] = value

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from primus import layout
 from primus.experiment.schema import schema
-from primus.models import layout, memory
+from primus.models import memory
 from primus.models.architecture import Architecture
 from primus.models.gpus import SKUS
 from primus.models.preset import Row, scalar
@@ -46,10 +47,11 @@ def _length(model: Architecture) -> int:
 
 def _megatron(model: Architecture, gib: int, preset: dict[str, Any]) -> tuple[int, list[str]]:
     """The fewest GPUs on which the model is estimated to fit, and the arguments that spread it over them."""
-    args = {row.name: row.default for row in schema("megatron").arguments.values()} | preset
+    args = {"bf16": True, "use_distributed_optimizer": True, "micro_batch_size": 1, "seq_length": _length(model)}
+    table = schema("megatron")
     for gpus, spread in _spreads(model):
-        args |= {"bf16": True, "use_distributed_optimizer": True, "micro_batch_size": 1, "seq_length": _length(model)}
-        found = layout.layout("megatron", args | spread, model, gpus)
+        tried = layout.Said(values=preset | args | spread, table=table, accelerator="rocm")
+        found = layout.spread("megatron", tried, model, gpus)
         if found.gpus == gpus and memory.estimate(model, found).total < 0.9 * gib * memory.GIB:
             break
     said = {
@@ -59,7 +61,7 @@ def _megatron(model: Architecture, gib: int, preset: dict[str, Any]) -> tuple[in
         "lr_warmup_iters": 2,
         "lr": 1e-5,
         "micro_batch_size": 1,
-        **{key: value for key, value in spread.items() if value != args[key] or key == "global_batch_size"},
+        **{key: value for key, value in spread.items() if value != table.arguments[key].default},
         "seq_length": _length(model),
         "save": None,
     }

@@ -1,7 +1,8 @@
 """What training a model needs of each GPU's memory: an estimate to within some ten percent, not a measurement.
 
 Parameters, gradients and optimizer: Rajbhandari et al. 2020, arXiv:1910.02054, section 3.1; Megatron's distributed
-optimizer keeps 6 + 12/d bytes a parameter. Activations: Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 5,
+optimizer keeps 6 + 12/d bytes a parameter. Adapters: Hu et al. 2021, arXiv:2106.09685, section 4: what is frozen has
+neither gradient nor optimizer. Activations: Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 5,
 with each tensor counted by its own size, so that grouped queries, gated MLPs, latent attention and experts are told
 apart; for a GPT it is their 34sbh. Not counted: the allocator's fragmentation, RCCL's buffers, kernels' workspaces.
 """
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from primus.models.architecture import Architecture, Layer, embedding, final_norm, layers, mtp_layer
 
 GIB = 2**30
+# Selective recomputation that keeps what matrix products give, and little else.
+PRODUCTS = ("core_attn", "layernorm", "act")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,8 @@ class Layout:
     fp8: bool = False  # linear layers keep their inputs in 8 bits
     shard_optimizer: bool = False
     shard_all: bool = False  # FSDP, ZeRO-3: parameters and gradients too
+    adapter: int = 0  # LoRA's rank: what trains then; 0: the whole model does
+    adapted: tuple[str, ...] = ()  # the layers with adapters, in Megatron's names
     shards: int = 0  # over how many GPUs; 0: all that hold the same part of the model
     parameter_bytes: float = 2
     gradient_bytes: float = 4
@@ -93,7 +98,11 @@ def _stages(model: Architecture, layout: Layout) -> Iterator[Memory]:
         if is_last:
             activations += _head(model, layout) * (1 + model.mtp_layers)
         biggest = max((number.total for number in numbers[inside]), default=0)
-        yield _memory(layout, dense, experts, activations, biggest)
+        if layout.adapter:
+            adapters = sum(_adapters(model, layout, has_experts) for has_experts in sparse[inside])
+            yield _adapting(layout, dense + experts, adapters, activations)
+        else:
+            yield _memory(layout, dense, experts, activations, biggest)
 
 
 def split(count: int, layout: Layout) -> list[int]:
@@ -140,6 +149,28 @@ def _memory(layout: Layout, dense: float, experts: float, activations: float, bi
         parameters=held * layout.parameter_bytes + gathered,
         gradients=held * layout.gradient_bytes,
         optimizer=optimizer * layout.optimizer_bytes,
+        activations=activations,
+    )
+
+
+def _adapters(model: Architecture, layout: Layout, has_experts: bool) -> float:
+    """Parameters of one layer's adapters on one GPU: two matrices for each linear layer, into the rank and out of it.
+
+    The experts of a GPU share theirs.
+    """
+    query, key, gate = model.heads * model.head_dim, model.kv_heads * model.head_dim, 2 if model.gated else 1
+    ffns = [model.moe.ffn, model.moe.shared_ffn] if has_experts and model.moe else [model.ffn]
+    sizes = {"linear_qkv": model.hidden + query + 2 * key, "linear_proj": query + model.hidden}
+    sizes["linear_fc1"] = sum(model.hidden + gate * ffn for ffn in ffns if ffn)
+    sizes["linear_fc2"] = sum(ffn + model.hidden for ffn in ffns if ffn)
+    return layout.adapter * sum(size for name, size in sizes.items() if name in layout.adapted) / layout.tensor
+
+
+def _adapting(layout: Layout, frozen: float, adapters: float, activations: float) -> Memory:
+    return Memory(
+        parameters=(frozen + adapters) * layout.parameter_bytes,
+        gradients=adapters * layout.gradient_bytes,
+        optimizer=adapters * layout.optimizer_bytes / (layout.data if layout.shard_optimizer else 1),
         activations=activations,
     )
 

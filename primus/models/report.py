@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from primus.experiment import Experiment, flat
-from primus.experiment.schema import schema
-from primus.models import layout, maxtext, megatron, torchtitan
+from primus import layout
+from primus.experiment import Experiment
 from primus.models.architecture import Architecture, active_parameters, parameters
 from primus.models.gpus import BY_GFX, SKUS
 from primus.models.memory import GIB, Layout, Memory, estimate
 from primus.models.name import billions
 
 MOST_LAYERS = 10_000
-_MODELS = {"megatron": megatron.architecture, "torchtitan": torchtitan.architecture, "maxtext": maxtext.architecture}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +39,13 @@ def report(experiment: Experiment, *, gpus: int = 8, gfx: str = "") -> Report:
 
     Raises ValueError, saying why, where the experiment's model or layout is not understood.
     """
-    if experiment.framework not in _MODELS:
-        raise ValueError(f"{experiment.framework}: its models are not known here")
-    table = schema(experiment.framework)
-    said = {key: value for key, value in flat(experiment.args, table).items() if value is not None}
-    args: Mapping[str, Any] = {row.name: row.default for row in table.arguments.values()} | said
+    said = layout.Said.of(experiment)
+    said = replace(said, values={name: value for name, value in said.values.items() if value is not None})
     try:
-        model = _MODELS[experiment.framework](said if experiment.framework == "maxtext" else args)
+        model: Architecture = layout.architecture(experiment.framework, said)
         if not 0 < model.layers < MOST_LAYERS:
             raise ValueError(f"{model.layers} layers")
-        spread = layout.layout(experiment.framework, args, model, gpus)
+        spread: Layout = layout.spread(experiment.framework, said, model, gpus)
         memory = estimate(model, spread)
     except (ZeroDivisionError, IndexError) as error:  # a size of zero, or below
         raise ValueError("one of its sizes is not above zero") from error
@@ -73,6 +66,8 @@ def rows(found: Report) -> list[tuple[str, str]]:
     ways += [("expert", spread.expert), ("data", spread.data // spread.context)]
     recompute = {"none": "nothing is recomputed", "full": "all is recomputed", "selective": "recomputing "}
     said = recompute[spread.recompute] + (", ".join(spread.modules) if spread.recompute == "selective" else "")
+    if spread.adapter:
+        said += f"; adapters of rank {spread.adapter} train, the model does not"
     unknown = " (the vocabulary is not known: without the embedding)" if not model.vocab else ""
     has = f" of {found.has} GiB on an {found.sku}" if found.has else ""
     return [

@@ -95,6 +95,19 @@ def test_a_parameter_takes_so_many_bytes(changes: dict[str, Any], each: float) -
     assert memory.total - memory.activations == pytest.approx(each * parameters(LLAMA))
 
 
+def test_what_adapters_leave_alone_has_no_gradient_and_no_optimizer() -> None:
+    whole = estimate(LLAMA, Layout())
+    every = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+    memory = estimate(LLAMA, Layout(adapter=32, adapted=every))
+    # Per layer: qkv 4096 -> 3 x 4096, projection 4096 -> 4096, gate and up 4096 -> 2 x 11008, down 11008 -> 4096
+    adapters = 32 * 32 * ((4 * 4096) + (2 * 4096) + (4096 + 2 * 11008) + (11008 + 4096))
+    assert memory.parameters == whole.parameters + 2 * adapters
+    assert (memory.gradients, memory.optimizer) == (4 * adapters, 12 * adapters)
+    assert memory.activations == whole.activations
+    less = estimate(LLAMA, Layout(adapter=32, adapted=("linear_qkv",), gpus=8, shard_optimizer=True))
+    assert less.optimizer == 12 * 32 * 32 * 4 * 4096 / 8
+
+
 def test_experts_are_spread_and_what_is_around_them_is_not() -> None:
     moe = Moe(layers=(True,) * 32, experts=8, topk=2, ffn=14336)
     model = replace(LLAMA, moe=moe)
@@ -124,7 +137,7 @@ def test_layers_are_split_into_stages(layers: int, changes: dict[str, Any], stag
 
 # Their experts, their attention or their layers are none that an Architecture describes; a debug model is in no table.
 UNKNOWN = ("qwen3_5_35B_A3B", "llama4_17Bx", "llama3_tiny", "gemma4_", "hylo_llama", "mamba_370M")
-DENSE_OR_MOE = ("megatron", "torchtitan", "maxtext")
+DENSE_OR_MOE = ("megatron", "megatron_bridge", "torchtitan", "maxtext")
 # Only their tokenizers' files know the size: the estimate leaves the embeddings out.
 NO_VOCABULARY = ("glm5", "minimax_m2.5")
 
@@ -132,7 +145,7 @@ NO_VOCABULARY = ("glm5", "minimax_m2.5")
 def test_every_example_has_an_estimate(example: Path) -> None:
     framework = example.relative_to(ROOT / "examples").parts[0]
     if framework not in DENSE_OR_MOE or example.name.startswith(UNKNOWN):
-        with pytest.raises(ValueError, match=r"experimental_attention_variant|are not known|not all set"):
+        with pytest.raises(ValueError, match=r"experimental_attention_variant|are not known|not all set|no formula"):
             report(load_experiment(example, environ={}))
         return
     found = report(load_experiment(example, environ={}))
@@ -151,6 +164,9 @@ def test_every_example_has_an_estimate(example: Path) -> None:
         "megatron/configs/MI300X/qwen2.5_72B-FP8-pretrain",
         "torchtitan/configs/MI300X/llama3.1_70B-BF16-pretrain",
         "torchtitan/configs/MI300X/llama3.1_8B-FP8-pretrain",
+        "megatron_bridge/configs/MI300X/qwen3_32b_pretrain",
+        "megatron_bridge/configs/MI300X/qwen3_32b_sft_posttrain",
+        "megatron_bridge/configs/MI300X/qwen3_8b_pretrain",
         "maxtext/configs/MI300X/llama3_70B-bf16-pretrain",
         "maxtext/configs/MI300X/mixtral_8x7B-bf16-pretrain",
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from primus.errors import ConfigError
 from primus.experiment import flat, load_experiment
 from primus.experiment.schema import schema
 from primus.models import huggingface, megatron, patterns
+from primus.models import published as known_models
 from primus.models.architecture import Architecture, active_parameters, parameters
 from primus.models.preset import text
 from primus.models.report import report
@@ -75,6 +77,44 @@ def test_parameters_are_counted_exactly(model: str) -> None:
 )
 def test_active_parameters_are_what_the_papers_say(model: str, billions: float) -> None:
     assert active_parameters(published(model).architecture) / 1e9 == pytest.approx(billions, rel=0.02)
+
+
+# Published models that are no fixture here, and what another table or preset, or the models' own papers, count.
+COUNTED = {
+    "meta-llama/Meta-Llama-3-8B": 8_030_261_248,
+    "meta-llama/Meta-Llama-3-70B": 70_553_706_496,
+    "Qwen/Qwen2-1.5B": 1_543_714_304,
+    "Qwen/Qwen2-72B": 72_706_203_648,
+    "Qwen/Qwen2.5-1.5B": 1_543_714_304,
+    "Qwen/Qwen2.5-7B": 7_615_616_512,
+    "Qwen/Qwen2.5-14B": 14_770_033_664,
+    "Qwen/Qwen2.5-32B": 32_763_876_352,
+    "Qwen/Qwen2.5-72B": 72_706_203_648,
+    "Qwen/Qwen3-1.7B": 1_720_574_976,
+    "Qwen/Qwen3-4B": 4_022_468_096,
+    "Qwen/Qwen3-14B": 14_768_307_200,
+}
+
+
+@pytest.mark.parametrize("model", sorted(known_models.table()))
+def test_the_table_of_published_models_is_theirs(model: str) -> None:
+    found = known_models.reading(model)
+    assert found is not None
+    assert found.unsupported == ()
+    name = re.sub(r"^(meta-llama)/Meta-(Llama-3\.1)", r"\1/\2", model).replace("/", "--")
+    fixture = next(
+        (one for one in (name, f"{name}-Instruct", name.replace("2.5-0", "2-0") + "-Instruct") if one in MODELS), ""
+    )
+    if fixture:
+        assert asdict(found.architecture) == asdict(published(fixture).architecture)
+    else:
+        assert parameters(found.architecture) == COUNTED[model]
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "unsloth/qwen3-8b-Base", "Llama-3.1-8B-Instruct", "x/Llama-2-7b"])
+def test_a_copy_of_a_published_model_is_known(name: str) -> None:
+    assert known_models.reading(name) is not None
+    assert known_models.reading(f"{name}-of-mine") is None
 
 
 def command(model: str, framework: str) -> tuple[object, ...]:
