@@ -174,6 +174,62 @@ def test_megatron_bridge(
 @pytest.mark.parametrize(
     ("words", "nodes", "gpus", "expected"),
     [
+        ("model_name=wan2.1", 1, 8, ""),  # context parallelism takes what a node has, and the nodes
+        ("model_name=wan2.1", 3, 8, ""),
+        ("flux_name=flux-dev", 2, 8, ""),  # data parallelism a node's devices, fsdp the nodes
+        ("flux_name=flux-dev ici_context_parallelism=4", 1, 8, ""),
+        ("model_name=wan2.1 ici_context_parallelism=4 ici_fsdp_parallelism=2", 1, 8, ""),
+        ("model_name=wan2.1 per_device_batch_size=0.5 data_sharding=[[data,fsdp]]", 1, 8, ""),
+        ("model_name=wan2.1 dcn_data_parallelism=3", 1, 8, ""),  # with one slice nobody looks at it
+        ("model_name=wan2.1 ici_context_parallelism=4", 1, 8, "devices of a slice 8 (1 node x 8, slices: 1) is not"),
+        ("model_name=wan2.1 ici_fsdp_parallelism=3", 1, 8, "is not a multiple of ici_fsdp_parallelism: 3"),
+        ("model_name=wan2.1 dcn_data_parallelism=3", 2, 8, "slices 2 (2 nodes x 8) is not a multiple of dcn_data"),
+        ("model_name=wan2.1 ici_fsdp_parallelism=-1", None, 8, "ici_fsdp_parallelism, ici_context_parallelism"),
+        ("flux_name=flux-dev ici_context_parallelism=-1", None, 8, "ici_data_parallelism, ici_context_parallelism"),
+        ("model_name=wan2.1 per_device_batch_size=0.5", 1, 8, "batch 4 (per_device_batch_size 0.5 on 8"),
+        ("model_name=wan2.1 per_device_batch_size=1.5", 1, 8, "is not a multiple of context parallelism 8"),
+        ("model_name=wan2.1 per_device_batch_size=0.1", 1, 8, "must be at least 1"),
+    ],
+)  # fmt: skip
+def test_maxdiffusion(experiment: Write_experiment, words: str, nodes: int | None, gpus: int, expected: str) -> None:
+    found = wrong(experiment, "maxdiffusion", parse(words), nodes, gpus)
+    assert any(expected in text for text in found) if expected else not found, found
+
+
+USP = "training.attention_backend=usp training.sp_ulysses_size=2"
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes", "gpus", "expected"),
+    [
+        ("", 1, 8, ""),
+        ("", 5, 3, ""),
+        ("training.tp_size=2", 1, 8, ""),
+        ("deployment.trainer.nproc_per_node=4 training.tp_size=4", 1, 8, ""),
+        (USP, 1, 8, ""),
+        ("specforge_mode=capture specforge_capture.tp_size=8", 1, 8, ""),
+        ("specforge_mode=export", 1, 8, ""),
+        ("specforge_train_mode=online training.tp_size=3", 1, 8, ""),  # its servers are no processes of this run
+        ("training.tp_size=3", 1, 8, "world size 8 (1 node x 8) is not a multiple of training.tp_size: 3"),
+        ("deployment.trainer.nproc_per_node=2 training.tp_size=4", 1, 8, "world size 2 (1 node x 2; "),
+        ("deployment.trainer.nproc_per_node=9", 1, 8, "GPUs of a node 8 is less than deployment.trainer.nproc"),
+        ("deployment.trainer.nnodes=2", 1, 8, "nodes 1 is not deployment.trainer.nnodes: 2"),
+        ("specforge_mode=capture specforge_capture.tp_size=3", 1, 8, "specforge_capture.tp_size: 3"),
+        ("specforge_mode=[capture,train] training.tp_size=3", 1, 8, "training.tp_size: 3"),
+        (f"{USP} training.sp_ring_size=3", 1, 8, "training.sp_ulysses_size: 2"),
+        (f"{USP} training.batch_size=2", None, 8, "training.batch_size: 2"),
+        ("training.attention_backend=usp", None, 8, "is less than"),
+        ("training.sp_ring_size=2", None, 8, "training.sp_ring_size: 2"),
+    ],
+)  # fmt: skip
+def test_specforge(experiment: Write_experiment, words: str, nodes: int | None, gpus: int, expected: str) -> None:
+    found = wrong(experiment, "specforge", parse(words), nodes, gpus)
+    assert any(expected in text for text in found) if expected else not found, found
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes", "gpus", "expected"),
+    [
         ("", 1, 8, ""),
         ("", 4, 8, ""),  # fsdp takes what a node has, data parallelism the nodes
         ("ici_fsdp_parallelism=8 dcn_fsdp_parallelism=2 dcn_data_parallelism=1", 2, 8, ""),
@@ -223,8 +279,11 @@ def test_on_a_cpu_maxtext_has_one_slice(experiment: Write_experiment) -> None:
         ("megatron_bridge", BRIDGE, "model.tensor_model_parallel_size model.pipeline_model_parallel_size "
          "model.virtual_pipeline_model_parallel_size model.num_layers train.global_batch_size model.seq_length "
          "model.num_attention_heads model.context_parallel_size model.num_query_groups train.micro_batch_size"),
+        ("maxdiffusion", ("model_name=wan2.1",), "ici_fsdp_parallelism dcn_data_parallelism per_device_batch_size"),
+        ("specforge", (), "training.tp_size deployment.trainer.nproc_per_node deployment.trainer.nnodes "
+         "training.sp_ring_size training.batch_size"),
     ],
-    ids=["megatron", "torchtitan", "maxtext", "megatron_bridge"],
+    ids=["megatron", "torchtitan", "maxtext", "megatron_bridge", "maxdiffusion", "specforge"],
 )  # fmt: skip
 def test_any_number_ends_with_a_message(
     experiment: Write_experiment, primus: Primus, framework: str, base: tuple[str, ...], names: str, value: str
