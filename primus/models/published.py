@@ -25,11 +25,11 @@ def table() -> Mapping[str, Mapping[str, Any]]:
 @cache
 def reading(name: str) -> huggingface.Reading | None:
     """What the model of that name is, whoever published it, tuned or not; None if it is not known here."""
-    found = next((config for known, config in table().items() if _short(known) == _short(name)), None)
+    found = next((config for known, config in table().items() if short(known) == short(name)), None)
     return None if found is None else huggingface.read(found)
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     """The name without who published it, and without what does not change the architecture."""
-    short = name.rpartition("/")[2].lower().removeprefix("meta-").removesuffix("-hf")
-    return short.removesuffix("-instruct").removesuffix("-base")
+    bare = name.rpartition("/")[2].lower().removeprefix("meta-").removesuffix("-hf")
+    return bare.removesuffix("-instruct").removesuffix("-base")

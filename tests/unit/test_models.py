@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ def command(model: str, framework: str) -> tuple[object, ...]:
     return ("config", "import-hf", source, "--framework", framework, "--name", model.partition("--")[2])
 
 
-@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "maxtext"])
+@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "maxtext", "megatron_bridge"])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_preset_of_a_model_is_the_one_last_looked_at(model: str, framework: str, primus: Primus) -> None:
     done = primus(*command(model, framework), "--output", "-")
@@ -273,6 +273,33 @@ def test_the_example_is_spread_so_that_it_fits(
     assert (found.layout.gpus, found.sku, found.exceeds) == (8 * nodes[sku], sku, False)
     head = Path(example).read_text(encoding="utf-8").splitlines()[0]
     assert (f"on {nodes[sku]} nodes of 8 GPUs" if nodes[sku] > 1 else "on 8 GPUs") in head
+
+
+def test_bridge_is_told_a_recipe_and_where_the_model_is(primus: Primus, write: Write) -> None:
+    write("primus.yaml", "")
+    source = PUBLISHED / "Qwen--Qwen3-30B-A3B.json"
+    write("model/config.json", source.read_text(encoding="utf-8"))
+    write("model/model.safetensors", "")
+    words = ("--framework", "megatron_bridge", "--name", "mine_30B_A3B", "--example", "MI300X")
+    preset, example = written(primus, "model", *words).split()
+    lines = [line.partition("  #")[0] for line in Path(preset).read_text(encoding="utf-8").splitlines()]
+    assert lines[-3:] == [
+        "recipe: qwen.qwen3_moe",
+        "flavor: qwen3_30b_a3b_sft_config",
+        f"hf_path: {Path('model').absolute()}",
+    ]
+    assert primus("config", "check", example, "--nodes", "1").out == f"{example}: ok\n"
+    found = report(load_experiment(example), gpus=8)
+    assert (found.layout.gpus, found.exceeds) == (8, False)
+    assert found.model == replace(published("Qwen--Qwen3-30B-A3B").architecture, positions=4096)
+
+
+def test_a_model_that_names_itself_is_the_recipes(primus: Primus, write: Write) -> None:
+    """Its dimensions are in no table here."""
+    config(write, _name_or_path="zai-org/GLM-4.5-Air")
+    found = written(primus, ".", "--framework", "megatron_bridge", "--name", "glm_1B", "--output", "-")
+    assert "flavor: glm45_air_106b_sft_config" in found
+    assert "hf_path: zai-org/GLM-4.5-Air  # _name_or_path" in found
 
 
 def test_presets_go_where_they_are_read_first(primus: Primus, write: Write) -> None:

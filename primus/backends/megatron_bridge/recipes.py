@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from primus.errors import ConfigError
-from primus.models import huggingface, published
+from primus.models import flavors, huggingface, published
 
 
-@cache
 def table() -> Mapping[str, Any]:
     """recipes.json: `flavors`, each with its module and the recipe that it is; `recipes`; `precisions` by name.
 
     A recipe is null where Bridge has it in name only.
     """
-    file = resources.files("primus") / "backends/megatron_bridge/recipes.json"
-    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return data
+    return flavors.table("megatron_bridge", "recipes")
 
 
 def recipe(flavor: object) -> Mapping[str, Any] | None:
