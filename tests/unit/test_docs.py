@@ -63,7 +63,7 @@ def test_the_steps_of_adding_a_model_work(primus: Primus, write: Write) -> None:
             said += done.err + done.out
     text = _BLOCK.sub("", (ROOT / STEPS).read_text(encoding="utf-8"))
     assert [line for line in re.findall(r"^    (\S.*|  \w.*)$", text, re.MULTILINE) if line not in said] == []
-    assert len(list(Path().glob("examples/*/configs/MI300X/*.yaml"))) == 3
+    assert len(list(Path().glob("examples/*/configs/MI300X/*.yaml"))) == 4
     for example in Path().glob("examples/*/configs/MI300X/*.yaml"):
         assert primus("config", "check", example).code == 0
         assert primus("config", "explain", example).code == 0
