@@ -151,6 +151,11 @@ def smallest(experiment: Experiment, gpus: int) -> int | None:
     return next((size.nodes for size in sizes if all(item.met for item in stated(said, size))), None)
 
 
+def starts(experiment: Experiment, *, nodes: int, gpus: int) -> bool:
+    """Whether the experiment can start on so many nodes of `gpus`."""
+    return not _broken(experiment.framework, Said.of(experiment), Size(nodes=nodes, gpus=gpus))
+
+
 def precision(experiment: Experiment) -> str:
     """What the experiment computes in, in the backend's short word: bf16, fp8, ...; "" if the backend does not say."""
     function: Callable[[Said], str] = getattr(_module(experiment.framework), "precision", lambda _said: "")

@@ -6,6 +6,7 @@ own gives a Said that takes these.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import prod
 
@@ -20,6 +21,7 @@ _BLOCK = "megatron/core/transformer/transformer_block.py get_num_layers_to_build
 _BATCHES = "megatron/core/num_microbatches_calculator.py ConstantNumMicroBatchesCalculator"
 _MAPPINGS = "megatron/core/tensor_parallel/mappings.py _reduce_scatter_along_first_dim"
 _TP, _PP, _CP = "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"
+_REPEATED = re.compile(r"\(([^()]*)\)\*(\d{1,4})")
 _BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
 
@@ -146,6 +148,10 @@ def _pipeline(said: Said) -> Iterator[Requirement]:
 
 def _virtual(said: Said) -> int:
     """The virtual stages of each pipeline rank, 1 if there are none."""
+    if plan := said["pipeline_model_parallel_layout"]:
+        text = plan if isinstance(plan, str) else "|".join("t" for _ in plan)
+        stages = _REPEATED.sub(lambda match: match[1] * min(int(match[2]), 1024), text).count("|") + 1
+        return max(1, stages // max(1, said.number(_PP).value))
     if said["num_virtual_stages_per_pipeline_rank"]:
         return said.number("num_virtual_stages_per_pipeline_rank").value
     each, layers, pipeline = said["num_layers_per_virtual_pipeline_stage"], said["num_layers"], said[_PP]
@@ -192,24 +198,27 @@ def spread(said: Said, model: Architecture, gpus: int) -> Layout:
     data = max(1, gpus // (tensor * pipeline * context))
     recompute = said["recompute_granularity"] or ("selective" if said["recompute_activations"] else "none")
     full = recompute == "full"
-    per = said["recompute_num_layers"] if full and said["recompute_method"] == "block" else 0
+    virtual = _virtual(said)
+    # Each virtual stage is a block of its own, which recomputes so many of its layers: megatron/core/recompute.py
+    per = (said["recompute_num_layers"] or 0) * virtual if full and said["recompute_method"] == "block" else 0
     return Layout(
         gpus=gpus,
         tensor=tensor,
         pipeline=pipeline,
-        virtual=_virtual(said),
+        virtual=virtual,
         first=said["decoder_first_pipeline_num_layers"] or 0,
         last=said["decoder_last_pipeline_num_layers"] or 0,
         context=context,
         expert=expert,
         expert_tensor=expert_tensor,
+        routed=1,  # scores multiply what follows the activation function: megatron/core/transformer/moe/experts.py
         sequence_parallel=said["sequence_parallel"] and tensor > 1,
         batch=micro,
         length=said["seq_length"] or 1,
         microbatches=max(1, (said["global_batch_size"] or micro * data) // (micro * data)),
         recompute=recompute,
         modules=tuple(said["recompute_modules"] or ("core_attn",)),
-        recompute_layers=per or 0,
+        recompute_layers=per,
         flash=said["transformer_impl"] != "local",
         dropout=said["hidden_dropout"] > 0,
         fp8=bool(said["fp8"]),

@@ -32,12 +32,16 @@ class Layout:
     context: int = 1
     expert: int = 1
     expert_tensor: int = 1
+    routed: int = 2  # of the hidden states of routed tokens: the experts' input, and what the scores multiply
     sequence_parallel: bool = False
     batch: int = 1  # sequences at a time on each GPU
     length: int = 1
     microbatches: int = 1
-    recompute: str = "none"  # selective: what is in `modules`; full: all but each layer's input
+    # selective: what is in `modules`; products: all but the input, attention's output and `products`; full: all but the
+    # input of each layer
+    recompute: str = "none"
     modules: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()  # query, value, gate, down: the linear layers whose output is kept
     recompute_layers: int = 0  # full: so many of a stage's layers; 0: all
     flash: bool = True  # the softmax is never kept
     dropout: bool = False
@@ -137,10 +141,12 @@ def _parameters(
 
 
 def _memory(layout: Layout, dense: float, experts: float, activations: float, biggest: float) -> Memory:
-    def shards(same: int) -> int:
-        return min(same, layout.shards) if layout.shards else same
-
-    parts = ((dense, shards(layout.data)), (experts, shards(layout.expert_data)))
+    # Expert parallelism takes its GPUs from those that shard: the fewer are left to shard experts.
+    fewer = max(1, layout.shards * layout.tensor // (layout.expert * layout.expert_tensor))
+    parts = (
+        (dense, min(layout.data, layout.shards or layout.data)),
+        (experts, min(layout.expert_data, fewer if layout.shards else layout.expert_data)),
+    )
     optimizer = sum(size / (same if layout.shard_optimizer or layout.shard_all else 1) for size, same in parts)
     held = sum(size / (same if layout.shard_all else 1) for size, same in parts)
     # FSDP gathers a layer in BF16 while it computes it, and the next one meanwhile.
@@ -201,6 +207,7 @@ class _Kept:
     mlp: float
     act: float  # the part of `mlp` that follows the activation function
     inputs: float  # all that is kept if the layer is computed again
+    products: float  # beside the inputs, where only some products are kept
     experts: bool
 
     @property
@@ -223,8 +230,19 @@ def _layer(model: Architecture, layout: Layout, has_experts: bool) -> _Kept:
         mlp=mlp + masks,
         act=act,
         inputs=around,
+        products=_products(model, layout, has_experts),
         experts=has_experts,
     )
+
+
+def _products(model: Architecture, layout: Layout, has_experts: bool) -> float:
+    """Bytes of attention's output and of the products that are kept; those of experts are not."""
+    value_dim = model.mla.v_head_dim if model.mla else model.head_dim
+    sizes = {"query": model.heads * model.head_dim, "value": model.kv_heads * value_dim}
+    if not has_experts:
+        sizes |= {"gate": model.ffn, "down": model.hidden}
+    kept = model.heads * value_dim + sum(size for name, size in sizes.items() if name in layout.products)
+    return 2 * _tokens(layout) * kept / layout.tensor
 
 
 def _attention(model: Architecture) -> int:
@@ -248,7 +266,8 @@ def _mlp(model: Architecture, layout: Layout, has_experts: bool) -> tuple[float,
     ffn = routed * moe.ffn / layout.expert_tensor
     shared = tokens * moe.shared_ffn / layout.tensor * (2 * gate + width)
     scores = 4 * tokens * moe.experts / (layout.tensor if layout.sequence_parallel else 1)
-    return (2 + width) * routed * model.hidden + ffn * (2 * gate + width) + shared + scores, ffn * width
+    around = 2 * (layout.routed - 1) + width
+    return around * routed * model.hidden + ffn * (2 * gate + width) + shared + scores, ffn * width
 
 
 def _recomputed(model: Architecture, layout: Layout, kept: list[_Kept]) -> float:
@@ -257,6 +276,8 @@ def _recomputed(model: Architecture, layout: Layout, kept: list[_Kept]) -> float
         again = layout.recompute_layers or len(kept)
         one = max((layer.total for layer in kept), default=0)  # lives while it is computed again
         return sum(layer.inputs if index < again else layer.total for index, layer in enumerate(kept)) + one
+    if layout.recompute == "products":
+        return sum(layer.inputs + layer.products for layer in kept) + max((layer.total for layer in kept), default=0)
     total = sum(layer.total for layer in kept)
     for layer in kept if layout.recompute == "selective" else ():
         total -= layer.scores if "core_attn" in layout.modules else 0

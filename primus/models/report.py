@@ -12,6 +12,7 @@ from primus.models.memory import GIB, Layout, Memory, estimate
 from primus.models.name import billions
 
 MOST_LAYERS = 10_000
+MOST_NODES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,23 @@ def report(experiment: Experiment, *, gpus: int = 8, gfx: str = "") -> Report:
     )
 
 
+def fewest(experiment: Experiment, nodes: int, gpus: int) -> int | None:
+    """The fewest nodes of `gpus` on which the experiment's model is estimated to fit, of 1, 2, 4, ... times `nodes`;
+    0 if that many do not help, None where it or the GPU's memory is not known."""
+    try:
+        while nodes <= MOST_NODES:
+            if layout.starts(experiment, nodes=nodes, gpus=gpus):
+                found = report(experiment, gpus=nodes * gpus)
+                if not found.has:
+                    return None
+                if not found.exceeds:
+                    return nodes
+            nodes *= 2
+    except ValueError:
+        return None
+    return 0
+
+
 def rows(found: Report) -> list[tuple[str, str]]:
     """The report as lines of a name and a text."""
     model, spread, memory = found.model, found.layout, found.memory
@@ -65,6 +83,7 @@ def rows(found: Report) -> list[tuple[str, str]]:
     ways = [("tensor", spread.tensor), ("pipeline", spread.pipeline), ("context", spread.context)]
     ways += [("expert", spread.expert), ("data", spread.data // spread.context)]
     recompute = {"none": "nothing is recomputed", "full": "all is recomputed", "selective": "recomputing "}
+    recompute["products"] = "recomputing all but attention's output and some products"
     said = recompute[spread.recompute] + (", ".join(spread.modules) if spread.recompute == "selective" else "")
     if spread.adapter:
         said += f"; adapters of rank {spread.adapter} train, the model does not"

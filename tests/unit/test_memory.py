@@ -116,6 +116,43 @@ def test_experts_are_spread_and_what_is_around_them_is_not() -> None:
     assert memory.parameters == 2 * (parameters(model) - experts + experts / 8)
 
 
+def test_experts_are_sharded_over_what_expert_parallelism_leaves() -> None:
+    moe = Moe(layers=(True,) * 32, experts=8, topk=2, ffn=14336)
+    model = replace(LLAMA, moe=moe)
+    alone = estimate(model, Layout(gpus=8, expert=8, shard_all=True, shards=8))
+    replicated = estimate(model, Layout(gpus=32, expert=8, shard_all=True, shards=8))  # four copies of the same
+    assert alone.optimizer == replicated.optimizer == 12 * parameters(model) / 8
+    sharded = estimate(model, Layout(gpus=32, expert=8, shard_all=True, shards=32))
+    assert sharded.optimizer == alone.optimizer / 4
+
+
+def test_selective_recomputation_of_products_keeps_every_second() -> None:
+    tall, spread = replace(LLAMA, layers=100, vocab=0), Layout(recompute="products", length=512)
+    none = estimate(tall, spread).activations / 100 / 512
+    all_four = replace(spread, products=("query", "value", "gate", "down"))
+    most = estimate(tall, all_four).activations / 100 / 512
+    assert most - none == 2 * (4096 + 4096 + 11008 + 4096)
+    assert 2 * (4096 + 4096) < none < 2 * (4096 + 4096) * 1.1  # each layer's input, and attention's output
+
+
+# Llama 3 8B's own layers over 4 stages of 2 chunks: each chunk of 4 layers recomputes as many as are said.
+@pytest.mark.parametrize(("said", "layers"), [(1, 2), (4, 8)])
+def test_each_virtual_stage_recomputes_as_many_layers(said: int, layers: int) -> None:
+    words = (
+        *("pipeline_model_parallel_size=4", "num_virtual_stages_per_pipeline_rank=2", "recompute_granularity=full"),
+        *("recompute_method=block", f"recompute_num_layers={said}"),
+    )
+    path = ROOT / "examples/megatron/configs/MI300X/llama3_8B-BF16-pretrain.yaml"
+    assert report(load_experiment(path, words, environ={})).layout.recompute_layers == layers
+
+
+@pytest.mark.parametrize(("plan", "virtual"), [("Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4L", 2), ("(tttt|)*7ttttL", 2)])
+def test_a_layout_of_its_own_says_how_many_chunks(plan: str, virtual: int) -> None:
+    words = ("pipeline_model_parallel_size=4", f"pipeline_model_parallel_layout={plan}")
+    path = ROOT / "examples/megatron/configs/MI300X/llama3_8B-BF16-pretrain.yaml"
+    assert report(load_experiment(path, words, environ={})).layout.virtual == virtual
+
+
 def test_fsdp_shards_all_but_the_layer_at_work() -> None:
     whole, sharded = estimate(LLAMA, Layout()), estimate(LLAMA, Layout(gpus=8, shard_all=True))
     assert sharded.gradients == whole.gradients / 8
@@ -162,6 +199,7 @@ def test_every_example_has_an_estimate(example: Path) -> None:
         "megatron/configs/MI300X/llama3.1_70B-BF16-pretrain",
         "megatron/configs/MI300X/mixtral_8x7B_v0.1-BF16-pretrain",
         "megatron/configs/MI300X/qwen2.5_72B-FP8-pretrain",
+        "megatron/configs/MI300X/grok2-BF16-pretrain",
         "torchtitan/configs/MI300X/llama3.1_70B-BF16-pretrain",
         "torchtitan/configs/MI300X/llama3.1_8B-FP8-pretrain",
         "megatron_bridge/configs/MI300X/qwen3_32b_pretrain",
@@ -173,7 +211,7 @@ def test_every_example_has_an_estimate(example: Path) -> None:
 )
 def test_what_trains_on_one_node_fits(name: str) -> None:
     found = report(load_experiment(ROOT / "examples" / f"{name}.yaml", environ={}))
-    assert found.layout.gpus == 8
+    assert found.layout.gpus == (32 if "grok2" in name else 8)
     assert 0.5 < found.memory.total / GIB / 192 < 1
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from primus.layout import Number, Requirement, Said, Size, computed
 from primus.models.architecture import Architecture
-from primus.models.memory import PRODUCTS, Layout
+from primus.models.memory import Layout
 
 _DIMS = "torchtitan/distributed/parallel_dims.py ParallelDims"
 _TRAINER = "torchtitan/train.py Trainer.__init__"
@@ -152,6 +152,12 @@ def spread(said: Said, model: Architecture, gpus: int) -> Layout:
     mode, option = said["activation_checkpoint.mode"], said["activation_checkpoint.selective_ac_option"]
     every = int(option) if mode == "selective" and option.isdigit() else 0  # every so many layers: all of it
     full = said["training.dtype"] == "float32"
+    fp8 = any("float8" in name for name in said["model.converters"])
+    again = "full" if mode in ("full", "memory_budget") or every else "products" if mode == "selective" else mode
+    # torchtitan/distributed/activation_checkpoint.py keeps every second mm of a layer; FP8's products are no mm.
+    forced = said["activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns"]
+    products = {"attention.wq": "query", "attention.wv": "value", "feed_forward.w1": "gate", "feed_forward.w2": "down"}
+    kept = [short for name, short in products.items() if not any(word in name for word in forced)]
     return Layout(
         gpus=gpus,
         tensor=part["tensor"],
@@ -163,10 +169,10 @@ def spread(said: Said, model: Architecture, gpus: int) -> Layout:
         batch=micro,
         length=said["training.seq_len"],
         microbatches=max(1, batch // micro),
-        recompute="full" if mode in ("full", "memory_budget") or every else mode,
+        recompute=again,
         recompute_layers=model.layers // part["pipeline"] // every if every else 0,
-        modules=PRODUCTS,
-        fp8=any("float8" in name for name in said["model.converters"]),
+        products=() if fp8 else tuple(kept),
+        fp8=fp8,
         shard_all=shard * part["context"] > 1,
         shards=shard * part["context"],
         parameter_bytes=4 if full else 2,
