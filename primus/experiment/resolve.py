@@ -139,7 +139,8 @@ def _origins(
 def _arguments(node: Map, table: schema.Schema, at: Key = ()) -> Iterable[tuple[Key, Node]]:
     for key, value in node.items.items():
         here = (*at, key)
-        if isinstance(value, Map) and ".".join(here) not in table.arguments:
+        dotted = ".".join(here)
+        if isinstance(value, Map) and (dotted not in table.arguments or dotted in table.sections):
             yield from _arguments(value, table, here)
         else:
             yield here, value
