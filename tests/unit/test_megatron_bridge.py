@@ -83,6 +83,13 @@ def test_a_recipe_that_cannot_be_built_is_refused(experiment: Experiment, primus
     assert "qwen3_next_80b_a3b_peft_config in name only" in done.err
 
 
+def test_explain_knows_what_the_recipe_says(experiment: Experiment, primus: Primus) -> None:
+    path = experiment("recipe: llama.llama3\nflavor: llama31_70b_sft_config\n", framework="megatron_bridge")
+    found = primus("config", "explain", path, "model.tensor_model_parallel_size").out
+    assert "value    8 (not set: of llama31_70b_sft_config)" in found
+    assert "default  1" in found
+
+
 def test_every_flavor_has_its_facts() -> None:
     table = recipes.table()
     assert table["version"] == schema("megatron_bridge").version
