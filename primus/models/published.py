@@ -1,6 +1,7 @@
 """Models of the Hugging Face hub as their config.json has them, for what must be known of them without a network.
 
-published.json holds the keys that make an architecture, by the hub's names.
+published.json holds the keys that make an architecture, by the hub's names. A test holds each against the whole
+config.json, where that is one of its fixtures, or else against MaxText's model or the Megatron preset of the same name.
 """
 
 from __future__ import annotations

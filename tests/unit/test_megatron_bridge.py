@@ -90,6 +90,22 @@ def test_explain_knows_what_the_recipe_says(experiment: Experiment, primus: Prim
     assert "default  1" in found
 
 
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[" * 100_000, '{"model_type": 1}', '{"model_type": "llama", "hidden_size": 0}', "TINY"]
+)
+def test_a_config_json_that_is_none_is_left_to_bridge(
+    experiment: Experiment, write: Write, primus: Primus, text: str
+) -> None:
+    published = Path(__file__).parent / "huggingface/TinyLlama--TinyLlama-1.1B-Chat-v1.0.json"
+    endless = json.dumps(json.loads(published.read_text(encoding="utf-8")) | {"rope_theta": "T"}).replace(
+        '"T"', "1e999"
+    )
+    write("here/config.json", endless if text == "TINY" else text)
+    path = experiment("recipe: qwen.qwen3\nflavor: qwen3_8b_sft_config\nhf_path: here\n", framework="megatron_bridge")
+    assert primus("config", "check", path, "--nodes", 1, "--gpus-per-node", 8).code == 0
+    assert primus("config", "explain", path).code == 2
+
+
 def test_every_flavor_has_its_facts() -> None:
     table = recipes.table()
     assert table["version"] == schema("megatron_bridge").version

@@ -63,7 +63,10 @@ class AsMegatron(Said):
     @classmethod
     def read(cls, said: Said) -> AsMegatron:
         name, reading = recipes.model(said.values)
-        rows = megatron.preset(reading).rows if reading else ()
+        try:
+            rows = megatron.preset(reading).rows if reading else ()
+        except (ValueError, OverflowError):  # a number in its config.json that is none
+            rows = ()
         return cls(
             values=said.values,
             table=said.table,
