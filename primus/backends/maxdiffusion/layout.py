@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import inf, prod
+from math import inf
 from typing import Any
 
 from primus.layout import Requirement, Said, Size, computed
 
 _MESH = "maxdiffusion/max_utils.py create_device_mesh"
-_SHARDING = "jax/_src/sharding.py IndivisibleError"
+_BATCH = "maxdiffusion/pyconfig.py calculate_global_batch_sizes"
+_LOADING = "maxdiffusion/multihost_dataloading.py _form_global_array"
 _AXES = ("data", "fsdp", "context", "tensor")
 # FLUX.1's trainer starts from a file of its own, base_flux_dev.yml; the table of arguments has WAN's defaults.
 _FLUX = {
@@ -42,8 +43,7 @@ def requirements(said: Said, size: Size | None) -> Iterator[Requirement]:
     if slices > 1:  # with one, nobody looks at the others
         axes.append(_axes(said, "dcn", slices, f"slices ({size})"))
     yield from axes
-    if all(item.met for item in axes):
-        yield from _batch(said, size, slices)
+    yield from _batch(said, size)
 
 
 def _names(kind: str) -> list[str]:
@@ -61,32 +61,17 @@ def _axes(said: Said, kind: str, devices: int, what: str) -> Requirement:
     )
 
 
-def _batch(said: Said, size: Size, slices: int) -> Iterator[Requirement]:
-    """The batch of all devices is split along the axes of `data_sharding`."""
-    each, sharding = said["per_device_batch_size"], said["data_sharding"]
-    split = sharding[0] if sharding else ()
-    if not isinstance(split, list) or not 0 < each < inf:
+def _batch(said: Said, size: Size) -> Iterator[Requirement]:
+    """The batch of all devices is loaded in equal parts, and less than one for each is cut from one for each."""
+    each = said["per_device_batch_size"]
+    if not 0 < each < inf:
         return
-    degrees = dict.fromkeys(_AXES, 1)
-    for kind, devices in (("ici", size.world.value // slices), ("dcn", slices)):
-        if kind == "dcn" and slices == 1:
-            continue
-        values = {axis: said[f"{kind}_{axis}_parallelism"] for axis in _AXES}
-        rest = devices // prod(value for value in values.values() if value != -1)
-        degrees = {axis: degrees[axis] * (rest if value == -1 else value) for axis, value in values.items()}
-    batch = computed(
-        "batch",
-        int(size.world.value * each),
-        f"per_device_batch_size {each} on {size.world.value}",
-        keys=("per_device_batch_size",),
-    )
-    parts = tuple(
-        computed(f"{axis} parallelism", degrees[axis], keys=(f"ici_{axis}_parallelism", f"dcn_{axis}_parallelism"))
-        for axis in split
-        if axis in degrees
-    )
-    if parts:
-        yield Requirement(whole=(batch,), parts=parts, source=_SHARDING)
+    note = f"per_device_batch_size {each} on {size.world.value}"
+    batch = computed("batch", int(size.world.value * each), note, keys=("per_device_batch_size",))
+    if each < 1:
+        yield Requirement(whole=(batch,), parts=(computed("", 1, "sample"),), relation="at least", source=_BATCH)
+    else:
+        yield Requirement(whole=(batch,), parts=(size.world,), source=_LOADING)
 
 
 def precision(said: Said) -> str:
