@@ -41,7 +41,11 @@ def report(experiment: Experiment, *, gpus: int = 8, gfx: str = "") -> Report:
     Raises ValueError, saying why, where the experiment's model or layout is not understood.
     """
     said = layout.Said.of(experiment)
-    said = replace(said, values={name: value for name, value in said.values.items() if value is not None})
+    # A null stands for the default, unless the default is null or the experiment has one of its own.
+    rows = said.table.arguments
+    default = {name for name, value in said.values.items() if value is None and name in rows and name not in said.below}
+    default = {name for name in default if rows[name].default is not None}
+    said = replace(said, values={name: value for name, value in said.values.items() if name not in default})
     try:
         model: Architecture = layout.architecture(experiment.framework, said)
         if not 0 < model.layers < MOST_LAYERS:

@@ -83,6 +83,18 @@ def test_a_recipe_that_cannot_be_built_is_refused(experiment: Experiment, primus
     assert "qwen3_next_80b_a3b_peft_config in name only" in done.err
 
 
+def test_a_null_undoes_what_the_recipe_says(experiment: Experiment) -> None:
+    chosen = "recipe: llama.llama3\nflavor: llama31_70b_pretrain_config\n"
+    whole = report(load_experiment(experiment(chosen, framework="megatron_bridge"), environ={})).layout
+    assert (whole.virtual, whole.adapter) == (5, 0)
+    path = experiment(chosen + "model: {virtual_pipeline_model_parallel_size: null}", framework="megatron_bridge")
+    assert report(load_experiment(path, environ={})).layout.virtual == 1
+    chosen = "recipe: llama.llama3\nflavor: llama31_70b_peft_config\n"
+    assert report(load_experiment(experiment(chosen, framework="megatron_bridge"), environ={})).layout.adapter == 16
+    path = experiment(chosen + "peft: null", framework="megatron_bridge")
+    assert report(load_experiment(path, environ={})).layout.adapter == 0
+
+
 def test_explain_knows_what_the_recipe_says(experiment: Experiment, primus: Primus) -> None:
     path = experiment("recipe: llama.llama3\nflavor: llama31_70b_sft_config\n", framework="megatron_bridge")
     found = primus("config", "explain", path, "model.tensor_model_parallel_size").out
