@@ -1,18 +1,21 @@
 """The arithmetic of a run: what must divide what, looked at before anything waits in a queue for it.
 
 Each backend states what its pinned version demands, in primus/backends/<framework>/layout.py: a function
-`requirements(said, size)`, and `precision(said)`, a word for what it computes in. What is not met becomes a problem
-here: its numbers, where they were said, and the nearest that would do.
+`requirements(said, size)`, and `precision(said)`, a word for what it computes in. Where its models can be estimated, it
+has `architecture(said)` and `spread(said, model, gpus)`, which of its GPUs hold what; where its defaults are not the
+same for every experiment, `below(values)`. What is not met becomes a problem here: its numbers, where they were said,
+and the nearest that would do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from math import prod
+from types import ModuleType
 from typing import Any, Literal
 
 from primus.errors import Problem
@@ -40,6 +43,7 @@ class Number:
     value: int
     kind: Literal["setting", "model", "computed"] = "setting"  # what can be changed, what makes the model, neither
     note: str = ""  # what a computed one comes from
+    unsaid: str = "the default"  # what an argument's is where nobody said it
     keys: tuple[str, ...] = ()  # the arguments it is computed from, to point at
 
 
@@ -95,19 +99,30 @@ class Said:
     values: Mapping[str, Any]
     table: Schema
     accelerator: str
+    # Defaults of this experiment's own, such as those of its recipe: name -> value and what has it.
+    below: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, experiment: Experiment) -> Said:
         table = schema(experiment.framework)
-        return cls(values=flat(experiment.args, table), table=table, accelerator=experiment.accelerator)
+        values = flat(experiment.args, table)
+        own: Mapping[str, tuple[Any, str]] = getattr(_module(experiment.framework), "below", lambda _values: {})(values)
+        return cls(values=values, table=table, accelerator=experiment.accelerator, below=own)
 
     def __getitem__(self, name: str) -> Any:
-        return self.values[name] if name in self.values else self.table.arguments[name].default
+        if name in self.values:
+            return self.values[name]
+        return self.below[name][0] if name in self.below else self.table.arguments[name].default
+
+    def name(self, name: str) -> str:
+        """What the user calls the argument."""
+        return name
 
     def number(self, name: str, kind: Literal["setting", "model"] = "setting") -> Number:
         """The argument as a number; null is one, which is what a degree that nobody gave is."""
         value = self[name]
-        return Number(name=name, value=1 if value is None else value, kind=kind)
+        unsaid = self.below[name][1] if name in self.below else "the default"
+        return Number(name=name, value=1 if value is None else value, kind=kind, unsaid=unsaid)
 
 
 def problems(experiment: Experiment, *, nodes: int | None, gpus: int) -> tuple[Problem, ...]:
@@ -136,22 +151,42 @@ def smallest(experiment: Experiment, gpus: int) -> int | None:
     return next((size.nodes for size in sizes if all(item.met for item in stated(said, size))), None)
 
 
+def starts(experiment: Experiment, *, nodes: int, gpus: int) -> bool:
+    """Whether the experiment can start on so many nodes of `gpus`."""
+    return not _broken(experiment.framework, Said.of(experiment), Size(nodes=nodes, gpus=gpus))
+
+
 def precision(experiment: Experiment) -> str:
     """What the experiment computes in, in the backend's short word: bf16, fp8, ...; "" if the backend does not say."""
-    name = f"primus.backends.{experiment.framework}.layout"
-    if find_spec(name) is None:
-        return ""
-    function: Callable[[Said], str] = import_module(name).precision
+    function: Callable[[Said], str] = getattr(_module(experiment.framework), "precision", lambda _said: "")
     return function(Said.of(experiment))
+
+
+def architecture(framework: str, said: Said) -> Any:
+    """The model of the backend's arguments, as primus.models.architecture has it. Raises ValueError, saying why not."""
+    function: Callable[[Said], Any] | None = getattr(_module(framework), "architecture", None)
+    if function is None:
+        raise ValueError(f"{framework}: there is no formula for its models here")
+    return function(said)
+
+
+def spread(framework: str, said: Said, model: Any, gpus: int) -> Any:
+    """How the backend spreads a model (primus.models.architecture) over GPUs (primus.models.memory.Layout)."""
+    return _module(framework).spread(said, model, gpus)
+
+
+@cache
+def _module(framework: str) -> ModuleType:
+    """The backend's layout.py; a backend may have none."""
+    name = f"primus.backends.{framework}.layout"
+    return import_module(name) if find_spec(name) else ModuleType(name)
 
 
 @cache
 def _stated(framework: str) -> Callable[[Said, Size | None], Iterator[Requirement]]:
     """The backend's requirements; a backend may have none."""
-    name = f"primus.backends.{framework}.layout"
-    if find_spec(name) is None:
-        return lambda _said, _size: iter(())
-    function: Callable[[Said, Size | None], Iterator[Requirement]] = import_module(name).requirements
+    none: Callable[[Said, Size | None], Iterator[Requirement]] = lambda _said, _size: iter(())  # noqa: E731
+    function: Callable[[Said, Size | None], Iterator[Requirement]] = getattr(_module(framework), "requirements", none)
     return function
 
 
@@ -177,16 +212,11 @@ def _product(numbers: tuple[Number, ...], origins: Mapping[str, Provenance]) -> 
             note = "; ".join([*([number.note] if number.note else []), *said])
             texts.append(f"{number.name} {number.value}{f' ({note})' if note else ''}".lstrip())
         else:
-            texts.append(f"{number.name}: {number.value}{_place(number.name, origins)}")
+            place = origins[number.name].origin if number.name in origins else number.unsaid
+            texts.append(f"{number.name}: {number.value} ({place})")
     product = prod(number.value for number in told)
     # Python prints no endless numbers, and nobody reads them.
     return " x ".join(texts) + (f" = {product}" if len(told) > 1 and abs(product) < 10**18 else "")
-
-
-def _place(name: str, origins: Mapping[str, Provenance]) -> str:
-    if name not in origins:
-        return " (the default)"
-    return f" ({origins[name].origin})"
 
 
 def _where(requirement: Requirement, origins: Mapping[str, Provenance]) -> str:

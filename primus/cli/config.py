@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from primus import layout
 from primus.cli.config_check import check
 from primus.cli.config_diff import diff
 from primus.cli.config_list import list_
@@ -107,7 +108,8 @@ def explain(
         rows.append(("value", text(said[key])))
     else:
         assert argument is not None
-        rows.append(("value", f"{text(argument.default)} (not set: the backend's default)"))
+        value, whose = layout.Said.of(experiment).below.get(key, (argument.default, "the backend's default"))
+        rows.append(("value", f"{text(value)} (not set: {whose})"))
     if argument is not None:
         rows.append(("type", argument.type))
         rows.append(("default", text(argument.default)))

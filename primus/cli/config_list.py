@@ -34,6 +34,7 @@ class _Row:
     precision: str
     stage: str
     nodes: int | None  # the fewest that can start it; null if no number can
+    by_memory: int | None  # the fewest on which it is estimated to fit; 0 if none do, null where that is not known
 
 
 @click.command("list")
@@ -58,7 +59,12 @@ def list_(
     preset_dirs: tuple[Path, ...],
     allow_unknown: tuple[str, ...],
 ) -> None:
-    """List experiments, and how many nodes each needs to start. Without a DIRECTORY, the checkout's examples/."""
+    """List experiments. Without a DIRECTORY, the checkout's examples/.
+
+    `nodes` is the fewest that an experiment can start on, by its parallelism and batch; `by memory` the fewest of
+    1, 2, 4, ... times as many on which its model is estimated to fit into its GPU: "none" if more nodes do not help, as
+    where nothing of it is sharded over them, and "-" where that is not known.
+    """
     for path in directories:
         if not exists(path):
             raise ConfigError("no such file or directory", where=str(path))
@@ -102,6 +108,11 @@ def _row(
         found = load_experiment(path, preset_dirs=presets, accelerator=accelerator, allow_unknown=allow)
     except PrimusError:
         return None
+    # Here, so that the other commands of this group do not wait for what only this one needs.
+    from primus.models.report import fewest
+
+    each_node = gpus_of(found.accelerator, gpus)
+    nodes = layout.smallest(found, each_node)
     return _Row(
         file=str(path),
         framework=found.framework,
@@ -109,16 +120,18 @@ def _row(
         model=_NOT_THE_MODEL.split(path.stem)[0],
         precision=layout.precision(found),
         stage=found.stage,
-        nodes=layout.smallest(found, gpus_of(found.accelerator, gpus)),
+        nodes=nodes,
+        by_memory=None if nodes is None else fewest(found, nodes, each_node),
     )
 
 
 def _table(rows: list[_Row]) -> list[str]:
-    titles = ("framework", "sku", "model", "precision", "stage", "nodes", "file")
-    lines = [titles, *(tuple(_cell(getattr(row, title)) for title in titles) for row in rows)]
+    titles = ("framework", "sku", "model", "precision", "stage", "nodes", "by memory", "file")
+    names = tuple(title.replace(" ", "_") for title in titles)
+    lines = [titles, *(tuple(_cell(getattr(row, name)) for name in names) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _cell(value: object) -> str:
-    return "-" if value in (None, "") else str(value)
+    return "none" if value == 0 else "-" if value in (None, "") else str(value)

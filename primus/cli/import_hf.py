@@ -15,7 +15,7 @@ from primus.errors import ConfigError
 from primus.experiment import paths
 from primus.models.gpus import SKUS
 
-FRAMEWORKS = ("megatron", "torchtitan", "maxtext")
+FRAMEWORKS = ("megatron", "torchtitan", "maxtext", "megatron_bridge")
 
 
 @click.command("import-hf", short_help="Write the preset of a model from its Hugging Face config.json.")

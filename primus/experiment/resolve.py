@@ -139,7 +139,8 @@ def _origins(
 def _arguments(node: Map, table: schema.Schema, at: Key = ()) -> Iterable[tuple[Key, Node]]:
     for key, value in node.items.items():
         here = (*at, key)
-        if isinstance(value, Map) and ".".join(here) not in table.arguments:
+        dotted = ".".join(here)
+        if isinstance(value, Map) and (dotted not in table.arguments or dotted in table.sections):
             yield from _arguments(value, table, here)
         else:
             yield here, value
@@ -150,7 +151,7 @@ def flat(args: Mapping[str, Any], table: schema.Schema, prefix: str = "") -> dic
     result: dict[str, Any] = {}
     for key, value in args.items():
         dotted = f"{prefix}{key}"
-        if isinstance(value, Mapping) and dotted not in table.arguments:
+        if isinstance(value, Mapping) and (dotted not in table.arguments or dotted in table.sections):
             result.update(flat(value, table, f"{dotted}."))
         else:
             result[dotted] = value

@@ -25,9 +25,9 @@ _FREE = ("positions", "mtp_layers")
 
 
 @cache
-def table(framework: str) -> Mapping[str, Any]:
-    """The backend's models.json: its version, and each model's numbers, extracted from its source."""
-    file = resources.files("primus") / "backends" / framework / "models.json"
+def table(framework: str, name: str = "models") -> Mapping[str, Any]:
+    """The backend's models.json, or `name`.json: its version, and each model's numbers, extracted from its source."""
+    file = resources.files("primus") / "backends" / framework / f"{name}.json"
     data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return data
 
@@ -39,11 +39,12 @@ def nearest(
     title: str,
     free: tuple[str, ...] = (),
     advice: str = "",
+    none: str = "has no model of this shape: it must learn it first",
 ) -> tuple[str, dict[str, tuple[Any, Any]]]:
     """The name of the backend's model of this shape, and where it differs otherwise: field -> (its, the one meant).
 
     Raises ConfigError if the backend (`title`) has none; `free` are more fields that may differ, `advice` is what else
-    to do.
+    to do, `none` what the backend lacks.
     """
     ranked = []
     for name, model in known:
@@ -57,7 +58,7 @@ def nearest(
     if shape:
         said = ", ".join(f"{key} {_shown(different[key][0])}, not {_shown(different[key][1])}" for key in shape[:4])
         raise ConfigError(
-            f"{title} has no model of this shape: it must learn it first",
+            f"{title} {none}",
             hint=f"nearest: {name}, but with {said}{' ...' if len(shape) > 4 else ''}{advice}",
         )
     return name, different

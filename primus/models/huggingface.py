@@ -29,6 +29,7 @@ class Reading:
     attention_dropout: float
     aux_loss: float
     unsupported: tuple[Problem, ...]
+    where: str  # the file
 
 
 def load(path: Path) -> Reading:
@@ -82,6 +83,7 @@ def read(config: Mapping[str, Any], *, where: str = "config.json") -> Reading:
         attention_dropout=reader.largest("attention_dropout", "attention_dropout", "attn_pdrop"),
         aux_loss=reader.largest("aux_loss", "router_aux_loss_coef", "aux_loss_alpha"),
         unsupported=tuple(reader.finish()),
+        where=where,
     )
     if reader.problems:
         raise ConfigError(reader.problems)

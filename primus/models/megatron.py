@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from primus.errors import Problem
 from primus.models import patterns
@@ -26,6 +26,12 @@ VOCABULARIES = {
     "gpt-oss": 201088,
     "Kimi-K2": 163840,
 }
+
+
+class Arguments(Protocol):
+    """All of Megatron's arguments, defaults included."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
 
 
 def preset(reading: Reading) -> Preset:
@@ -173,7 +179,7 @@ def _experts(moe: Moe, reading: Reading, row: Any) -> Iterator[Row]:
         yield row("moe_aux_loss_coeff", float(reading.aux_loss), "aux_loss")
 
 
-def architecture(args: Mapping[str, Any]) -> Architecture:
+def architecture(args: Arguments) -> Architecture:
     """The model that Megatron builds from its arguments (all of them, defaults included).
 
     Raises ValueError where they are not enough, or describe what an Architecture cannot.
@@ -219,7 +225,7 @@ def architecture(args: Mapping[str, Any]) -> Architecture:
     )
 
 
-def vocabulary(args: Mapping[str, Any]) -> int:
+def vocabulary(args: Arguments) -> int:
     """The size of the vocabulary, or 0 where only the tokenizer's files know it."""
     if size := args["padded_vocab_size"] or args["vocab_size"]:
         return int(size)
@@ -227,7 +233,7 @@ def vocabulary(args: Mapping[str, Any]) -> int:
     return next((size for start, size in VOCABULARIES.items() if name.startswith(start)), 0)
 
 
-def _mla(args: Mapping[str, Any]) -> Mla:
+def _mla(args: Arguments) -> Mla:
     return Mla(
         q_lora_rank=args["q_lora_rank"] or 0,
         kv_lora_rank=args["kv_lora_rank"],
@@ -237,7 +243,7 @@ def _mla(args: Mapping[str, Any]) -> Mla:
     )
 
 
-def _rope(args: Mapping[str, Any], mla: Mla | None) -> Rope:
+def _rope(args: Arguments, mla: Mla | None) -> Rope:
     theta, percent = float(args["rotary_base"]), float(args["rotary_percent"])
     if (mla and args["rope_type"] != "rope") or args["position_embedding_type"] == "yarn":
         return Rope(
@@ -261,7 +267,7 @@ def _rope(args: Mapping[str, Any], mla: Mla | None) -> Rope:
     return Rope(theta=theta, percent=percent)
 
 
-def _moe(args: Mapping[str, Any], ffn: int, layers: int) -> Moe:
+def _moe(args: Arguments, ffn: int, layers: int) -> Moe:
     freq = args["moe_layer_freq"]
     if isinstance(freq, int) or str(freq).isdigit():
         pattern = tuple(index % int(freq) == 0 for index in range(layers))

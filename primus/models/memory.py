@@ -1,7 +1,8 @@
 """What training a model needs of each GPU's memory: an estimate to within some ten percent, not a measurement.
 
 Parameters, gradients and optimizer: Rajbhandari et al. 2020, arXiv:1910.02054, section 3.1; Megatron's distributed
-optimizer keeps 6 + 12/d bytes a parameter. Activations: Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 5,
+optimizer keeps 6 + 12/d bytes a parameter. Adapters: Hu et al. 2021, arXiv:2106.09685, section 4: what is frozen has
+neither gradient nor optimizer. Activations: Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 5,
 with each tensor counted by its own size, so that grouped queries, gated MLPs, latent attention and experts are told
 apart; for a GPT it is their 34sbh. Not counted: the allocator's fragmentation, RCCL's buffers, kernels' workspaces.
 """
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from primus.models.architecture import Architecture, Layer, embedding, final_norm, layers, mtp_layer
 
 GIB = 2**30
+# Selective recomputation that keeps what matrix products give, and little else.
+PRODUCTS = ("core_attn", "layernorm", "act")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,18 +32,24 @@ class Layout:
     context: int = 1
     expert: int = 1
     expert_tensor: int = 1
+    routed: int = 2  # of the hidden states of routed tokens: the experts' input, and what the scores multiply
     sequence_parallel: bool = False
     batch: int = 1  # sequences at a time on each GPU
     length: int = 1
     microbatches: int = 1
-    recompute: str = "none"  # selective: what is in `modules`; full: all but each layer's input
+    # selective: what is in `modules`; products: all but the input, attention's output and `products`; full: all but the
+    # input of each layer
+    recompute: str = "none"
     modules: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()  # query, value, gate, down: the linear layers whose output is kept
     recompute_layers: int = 0  # full: so many of a stage's layers; 0: all
     flash: bool = True  # the softmax is never kept
     dropout: bool = False
     fp8: bool = False  # linear layers keep their inputs in 8 bits
     shard_optimizer: bool = False
     shard_all: bool = False  # FSDP, ZeRO-3: parameters and gradients too
+    adapter: int = 0  # LoRA's rank: what trains then; 0: the whole model does
+    adapted: tuple[str, ...] = ()  # the layers with adapters, in Megatron's names
     shards: int = 0  # over how many GPUs; 0: all that hold the same part of the model
     parameter_bytes: float = 2
     gradient_bytes: float = 4
@@ -93,7 +102,11 @@ def _stages(model: Architecture, layout: Layout) -> Iterator[Memory]:
         if is_last:
             activations += _head(model, layout) * (1 + model.mtp_layers)
         biggest = max((number.total for number in numbers[inside]), default=0)
-        yield _memory(layout, dense, experts, activations, biggest)
+        if layout.adapter:
+            adapters = sum(_adapters(model, layout, has_experts) for has_experts in sparse[inside])
+            yield _adapting(layout, dense + experts, adapters, activations)
+        else:
+            yield _memory(layout, dense, experts, activations, biggest)
 
 
 def split(count: int, layout: Layout) -> list[int]:
@@ -128,10 +141,12 @@ def _parameters(
 
 
 def _memory(layout: Layout, dense: float, experts: float, activations: float, biggest: float) -> Memory:
-    def shards(same: int) -> int:
-        return min(same, layout.shards) if layout.shards else same
-
-    parts = ((dense, shards(layout.data)), (experts, shards(layout.expert_data)))
+    # Expert parallelism takes its GPUs from those that shard: the fewer are left to shard experts.
+    fewer = max(1, layout.shards * layout.tensor // (layout.expert * layout.expert_tensor))
+    parts = (
+        (dense, min(layout.data, layout.shards or layout.data)),
+        (experts, min(layout.expert_data, fewer if layout.shards else layout.expert_data)),
+    )
     optimizer = sum(size / (same if layout.shard_optimizer or layout.shard_all else 1) for size, same in parts)
     held = sum(size / (same if layout.shard_all else 1) for size, same in parts)
     # FSDP gathers a layer in BF16 while it computes it, and the next one meanwhile.
@@ -140,6 +155,28 @@ def _memory(layout: Layout, dense: float, experts: float, activations: float, bi
         parameters=held * layout.parameter_bytes + gathered,
         gradients=held * layout.gradient_bytes,
         optimizer=optimizer * layout.optimizer_bytes,
+        activations=activations,
+    )
+
+
+def _adapters(model: Architecture, layout: Layout, has_experts: bool) -> float:
+    """Parameters of one layer's adapters on one GPU: two matrices for each linear layer, into the rank and out of it.
+
+    The experts of a GPU share theirs.
+    """
+    query, key, gate = model.heads * model.head_dim, model.kv_heads * model.head_dim, 2 if model.gated else 1
+    ffns = [model.moe.ffn, model.moe.shared_ffn] if has_experts and model.moe else [model.ffn]
+    sizes = {"linear_qkv": model.hidden + query + 2 * key, "linear_proj": query + model.hidden}
+    sizes["linear_fc1"] = sum(model.hidden + gate * ffn for ffn in ffns if ffn)
+    sizes["linear_fc2"] = sum(ffn + model.hidden for ffn in ffns if ffn)
+    return layout.adapter * sum(size for name, size in sizes.items() if name in layout.adapted) / layout.tensor
+
+
+def _adapting(layout: Layout, frozen: float, adapters: float, activations: float) -> Memory:
+    return Memory(
+        parameters=(frozen + adapters) * layout.parameter_bytes,
+        gradients=adapters * layout.gradient_bytes,
+        optimizer=adapters * layout.optimizer_bytes / (layout.data if layout.shard_optimizer else 1),
         activations=activations,
     )
 
@@ -170,6 +207,7 @@ class _Kept:
     mlp: float
     act: float  # the part of `mlp` that follows the activation function
     inputs: float  # all that is kept if the layer is computed again
+    products: float  # beside the inputs, where only some products are kept
     experts: bool
 
     @property
@@ -192,8 +230,19 @@ def _layer(model: Architecture, layout: Layout, has_experts: bool) -> _Kept:
         mlp=mlp + masks,
         act=act,
         inputs=around,
+        products=_products(model, layout, has_experts),
         experts=has_experts,
     )
+
+
+def _products(model: Architecture, layout: Layout, has_experts: bool) -> float:
+    """Bytes of attention's output and of the products that are kept; those of experts are not."""
+    value_dim = model.mla.v_head_dim if model.mla else model.head_dim
+    sizes = {"query": model.heads * model.head_dim, "value": model.kv_heads * value_dim}
+    if not has_experts:
+        sizes |= {"gate": model.ffn, "down": model.hidden}
+    kept = model.heads * value_dim + sum(size for name, size in sizes.items() if name in layout.products)
+    return 2 * _tokens(layout) * kept / layout.tensor
 
 
 def _attention(model: Architecture) -> int:
@@ -217,7 +266,8 @@ def _mlp(model: Architecture, layout: Layout, has_experts: bool) -> tuple[float,
     ffn = routed * moe.ffn / layout.expert_tensor
     shared = tokens * moe.shared_ffn / layout.tensor * (2 * gate + width)
     scores = 4 * tokens * moe.experts / (layout.tensor if layout.sequence_parallel else 1)
-    return (2 + width) * routed * model.hidden + ffn * (2 * gate + width) + shared + scores, ffn * width
+    around = 2 * (layout.routed - 1) + width
+    return around * routed * model.hidden + ffn * (2 * gate + width) + shared + scores, ffn * width
 
 
 def _recomputed(model: Architecture, layout: Layout, kept: list[_Kept]) -> float:
@@ -226,6 +276,8 @@ def _recomputed(model: Architecture, layout: Layout, kept: list[_Kept]) -> float
         again = layout.recompute_layers or len(kept)
         one = max((layer.total for layer in kept), default=0)  # lives while it is computed again
         return sum(layer.inputs if index < again else layer.total for index, layer in enumerate(kept)) + one
+    if layout.recompute == "products":
+        return sum(layer.inputs + layer.products for layer in kept) + max((layer.total for layer in kept), default=0)
     total = sum(layer.total for layer in kept)
     for layer in kept if layout.recompute == "selective" else ():
         total -= layer.scores if "core_attn" in layout.modules else 0

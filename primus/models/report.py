@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from primus.experiment import Experiment, flat
-from primus.experiment.schema import schema
-from primus.models import layout, maxtext, megatron, torchtitan
+from primus import layout
+from primus.experiment import Experiment
 from primus.models.architecture import Architecture, active_parameters, parameters
 from primus.models.gpus import BY_GFX, SKUS
 from primus.models.memory import GIB, Layout, Memory, estimate
 from primus.models.name import billions
 
 MOST_LAYERS = 10_000
-_MODELS = {"megatron": megatron.architecture, "torchtitan": torchtitan.architecture, "maxtext": maxtext.architecture}
+MOST_NODES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +40,17 @@ def report(experiment: Experiment, *, gpus: int = 8, gfx: str = "") -> Report:
 
     Raises ValueError, saying why, where the experiment's model or layout is not understood.
     """
-    if experiment.framework not in _MODELS:
-        raise ValueError(f"{experiment.framework}: its models are not known here")
-    table = schema(experiment.framework)
-    said = {key: value for key, value in flat(experiment.args, table).items() if value is not None}
-    args: Mapping[str, Any] = {row.name: row.default for row in table.arguments.values()} | said
+    said = layout.Said.of(experiment)
+    # A null stands for the default, unless the default is null or the experiment has one of its own.
+    rows = said.table.arguments
+    default = {name for name, value in said.values.items() if value is None and name in rows and name not in said.below}
+    default = {name for name in default if rows[name].default is not None}
+    said = replace(said, values={name: value for name, value in said.values.items() if name not in default})
     try:
-        model = _MODELS[experiment.framework](said if experiment.framework == "maxtext" else args)
+        model: Architecture = layout.architecture(experiment.framework, said)
         if not 0 < model.layers < MOST_LAYERS:
             raise ValueError(f"{model.layers} layers")
-        spread = layout.layout(experiment.framework, args, model, gpus)
+        spread: Layout = layout.spread(experiment.framework, said, model, gpus)
         memory = estimate(model, spread)
     except (ZeroDivisionError, IndexError) as error:  # a size of zero, or below
         raise ValueError("one of its sizes is not above zero") from error
@@ -65,6 +63,23 @@ def report(experiment: Experiment, *, gpus: int = 8, gfx: str = "") -> Report:
     )
 
 
+def fewest(experiment: Experiment, nodes: int, gpus: int) -> int | None:
+    """The fewest nodes of `gpus` on which the experiment's model is estimated to fit, of 1, 2, 4, ... times `nodes`;
+    0 if that many do not help, None where it or the GPU's memory is not known."""
+    try:
+        while nodes <= MOST_NODES:
+            if layout.starts(experiment, nodes=nodes, gpus=gpus):
+                found = report(experiment, gpus=nodes * gpus)
+                if not found.has:
+                    return None
+                if not found.exceeds:
+                    return nodes
+            nodes *= 2
+    except ValueError:
+        return None
+    return 0
+
+
 def rows(found: Report) -> list[tuple[str, str]]:
     """The report as lines of a name and a text."""
     model, spread, memory = found.model, found.layout, found.memory
@@ -72,7 +87,10 @@ def rows(found: Report) -> list[tuple[str, str]]:
     ways = [("tensor", spread.tensor), ("pipeline", spread.pipeline), ("context", spread.context)]
     ways += [("expert", spread.expert), ("data", spread.data // spread.context)]
     recompute = {"none": "nothing is recomputed", "full": "all is recomputed", "selective": "recomputing "}
+    recompute["products"] = "recomputing all but attention's output and some products"
     said = recompute[spread.recompute] + (", ".join(spread.modules) if spread.recompute == "selective" else "")
+    if spread.adapter:
+        said += f"; adapters of rank {spread.adapter} train, the model does not"
     unknown = " (the vocabulary is not known: without the embedding)" if not model.vocab else ""
     has = f" of {found.has} GiB on an {found.sku}" if found.has else ""
     return [

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from primus.errors import Problem
+from primus.layout import Said
 from primus.models import flavors
 from primus.models.architecture import Architecture, Mla, Moe, Rope
 from primus.models.families import FAMILIES
@@ -37,9 +38,9 @@ def known() -> Iterator[tuple[str, Architecture]]:
                 yield f"{model} {flavor}", _READERS[model](numbers)
 
 
-def architecture(args: Mapping[str, Any]) -> Architecture:
-    """The model that TorchTitan builds from its arguments (by dotted name). Raises ValueError if it is not known."""
-    name = f"{args.get('model.name')} {args.get('model.flavor')}"
+def architecture(said: Said) -> Architecture:
+    """The model that TorchTitan builds from its arguments. Raises ValueError if it is not known."""
+    name = f"{said['model.name']} {said['model.flavor']}"
     for title, model in known():
         if title == name:
             return model

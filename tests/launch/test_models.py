@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from primus import layout
 from primus.experiment.schema import schema
-from primus.models import layout, megatron, memory
+from primus.models import megatron, memory
 
 ROOT = Path(__file__).resolve().parents[2]
 UPDATE = os.environ.get("PRIMUS_UPDATE_GOLDEN") == "1"
@@ -76,6 +77,25 @@ def test_the_table_of_models_is_the_backends(framework: str, program: str, reque
         text = "{\n" + "".join(head) + ' "models": {\n' + ",\n".join(models) + "\n }\n}\n"
         table.write_text(text, encoding="utf-8")
     assert json.loads(table.read_text(encoding="utf-8")) == json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_table_of_recipes_is_bridges(megatron_bridge_python: Path) -> None:
+    """What each of its recipes sets of the numbers of a run, and whose model it takes."""
+    program = ROOT / "tests/launch/bridge_recipes.py"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    words: list[str | Path] = [megatron_bridge_python, "-W", "ignore", program]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    table = ROOT / "primus/backends/megatron_bridge/recipes.json"
+    if UPDATE:
+        head = f' "version": {json.dumps(found["version"])}'
+        parts = [f' "{name}": {{\n{_rows(found[name])}\n }}' for name in ("precisions", "flavors", "recipes")]
+        table.write_text("{\n" + ",\n".join((head, *parts)) + "\n}\n", encoding="utf-8")
+    assert json.loads(table.read_text(encoding="utf-8")) == found
+
+
+def _rows(values: dict[str, Any]) -> str:
+    return ",\n".join(f"  {json.dumps(name)}: {json.dumps(said)}" for name, said in values.items())
 
 
 # Megatron's own report, as its source has it: importing megatron.training asks for a GPU.
@@ -141,7 +161,8 @@ def reports(python: Path, cases: dict[str, dict[str, Any]]) -> dict[str, tuple[m
         args = defaults | case
         world = args.pop("world", 1)
         model = megatron.architecture(args)
-        spread = layout.layout("megatron", args, model, world)
+        said = layout.Said(values=args, table=schema("megatron"), accelerator="rocm")
+        spread = layout.spread("megatron", said, model, world)
         ours.append(memory.estimate(model, spread))
         known = {
             "kv_channels": model.head_dim,

@@ -85,7 +85,27 @@ def test_list_has_every_example(primus: Primus) -> None:
         "precision": "fp8",
         "stage": "pretrain",
         "nodes": 4,
+        "by_memory": 8,
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes"),
+    [
+        ("megatron/configs/MI300X/llama2_7B-BF16", 1),
+        ("megatron/configs/MI300X/grok2-BF16", 4),  # where it starts
+        ("torchtitan/configs/MI300X/llama3.1_405B-BF16", 8),  # FSDP shards it over all nodes
+        ("megatron/configs/MI300X/deepseek_v3-BF16", 0),  # its experts are never spread further than over 8 GPUs
+        ("maxdiffusion/configs/MI300X/flux_dev", None),
+        ("megatron_bridge/configs/CPU/llama3_tiny-sft", None),
+    ],
+)
+def test_list_says_how_many_nodes_the_memory_takes(primus: Primus, name: str, nodes: int | None) -> None:
+    (path,) = (ROOT / "examples").glob(f"{name}*.yaml")
+    row = json.loads(primus("config", "list", path, "--format", "json").out)[0]
+    assert row["by_memory"] == nodes
+    cell = primus("config", "list", path).out.splitlines()[1].split()[6]
+    assert cell == {0: "none", None: "-"}.get(nodes, str(nodes))
 
 
 def test_the_precision_is_the_one_in_the_name(example: Path, primus: Primus) -> None:

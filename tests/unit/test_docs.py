@@ -48,7 +48,12 @@ def of(program: str) -> list[object]:
 def test_the_steps_of_adding_a_model_work(primus: Primus, write: Write) -> None:
     write("primus.yaml", "")
     published = ROOT / "tests" / "unit" / "huggingface"
-    for model in ("TinyLlama--TinyLlama-1.1B-Chat-v1.0", "meta-llama--Llama-3.1-8B", "mistralai--Mixtral-8x7B-v0.1"):
+    for model in (
+        "TinyLlama--TinyLlama-1.1B-Chat-v1.0",
+        "meta-llama--Llama-3.1-8B",
+        "mistralai--Mixtral-8x7B-v0.1",
+        "Qwen--Qwen3-8B",
+    ):
         write(f"{model.partition('--')[2]}/config.json", (published / f"{model}.json").read_text(encoding="utf-8"))
     said = ""
     for where, words in commands():
@@ -58,7 +63,7 @@ def test_the_steps_of_adding_a_model_work(primus: Primus, write: Write) -> None:
             said += done.err + done.out
     text = _BLOCK.sub("", (ROOT / STEPS).read_text(encoding="utf-8"))
     assert [line for line in re.findall(r"^    (\S.*|  \w.*)$", text, re.MULTILINE) if line not in said] == []
-    assert len(list(Path().glob("examples/*/configs/MI300X/*.yaml"))) == 3
+    assert len(list(Path().glob("examples/*/configs/MI300X/*.yaml"))) == 4
     for example in Path().glob("examples/*/configs/MI300X/*.yaml"):
         assert primus("config", "check", example).code == 0
         assert primus("config", "explain", example).code == 0

@@ -21,6 +21,9 @@ GQA = ("group_query_attention=true", "num_query_groups=8")
 MOE = ("num_experts=64",)
 TITAN = ("model.name=llama3", "model.flavor=70B", "training.seq_len=8192", "training.local_batch_size=8")
 TITAN_MOE = ("model.name=deepseek_v3", "model.flavor=16B", "training.seq_len=4096", "training.local_batch_size=8")
+BRIDGE = ("recipe=llama.llama3", "flavor=llama31_70b_pretrain_config")  # TP 4, PP 4, VP 5, CP 2; 512 by 1
+BRIDGE_SFT = ("recipe=qwen.qwen3", "flavor=qwen3_8b_sft_config", "train.global_batch_size=128")
+BRIDGE_MOE = ("recipe=qwen.qwen3_moe", "flavor=qwen3_30b_a3b_peft_config", "model.tensor_model_parallel_size=1")
 MAXTEXT = ("model_name=llama2-70b", "per_device_batch_size=4", "max_target_length=4096")
 
 
@@ -139,6 +142,91 @@ def test_torchtitan(
 
 
 @pytest.mark.parametrize(
+    ("base", "words", "nodes", "expected"),
+    [
+        (BRIDGE, "", 4, ""),
+        (BRIDGE, "model.pipeline_model_parallel_size=1 model.virtual_pipeline_model_parallel_size=null", 1, ""),
+        (BRIDGE_SFT, "model.tensor_model_parallel_size=16", 2, ""),  # more than there are query groups
+        (BRIDGE_SFT, "hf_path=nobody/knows model.tensor_model_parallel_size=2", 1, ""),
+        (BRIDGE_MOE, "model.expert_model_parallel_size=8", 1, ""),
+        # what the recipe says counts as if it were written
+        (BRIDGE, "", 1, "model.tensor_model_parallel_size: 4 (of llama31_70b_pretrain_config) x model.pipeline_model_"),
+        (BRIDGE, "", 3, "= 32"),
+        (BRIDGE, "train.global_batch_size=501", 8, "train.global_batch_size: 501"),
+        (BRIDGE, "train.micro_batch_size=3", 4, "train.global_batch_size: 512 (of llama31_70b_pretrain_config)"),
+        (BRIDGE, "model.virtual_pipeline_model_parallel_size=3", None, "model.num_layers: 80 (of meta-llama/"),
+        (BRIDGE, "model.num_layers=82", None, "model.num_layers: 82"),
+        (BRIDGE, "model.pipeline_model_parallel_size=1", None, "is less than"),
+        (BRIDGE, "model.seq_length=8190", None, "model.seq_length: 8190"),
+        (BRIDGE_SFT, "hf_path=Qwen/Qwen3-14B model.tensor_model_parallel_size=3", None, "40 (of Qwen/Qwen3-14B)"),
+        (BRIDGE_SFT, "validation.eval_global_batch_size=101", 1, "validation.eval_global_batch_size: 101"),
+        (BRIDGE_MOE, "model.expert_model_parallel_size=3", None, "model.num_moe_experts: 128 (of Qwen/Qwen3-30B-A3B)"),
+        (BRIDGE_MOE, "model.expert_model_parallel_size=16", 1, "model.expert_model_parallel_size: 16"),
+    ],
+)  # fmt: skip
+def test_megatron_bridge(
+    experiment: Write_experiment, base: tuple[str, ...], words: str, nodes: int | None, expected: str
+) -> None:
+    found = wrong(experiment, "megatron_bridge", (*base, *parse(words)), nodes)
+    assert any(expected in text for text in found) if expected else not found, found
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes", "gpus", "expected"),
+    [
+        ("model_name=wan2.1", 1, 8, ""),  # context parallelism takes what a node has, and the nodes
+        ("model_name=wan2.1", 3, 8, ""),
+        ("flux_name=flux-dev", 2, 8, ""),  # data parallelism a node's devices, fsdp the nodes
+        ("flux_name=flux-dev ici_context_parallelism=4", 1, 8, ""),
+        ("model_name=wan2.1 ici_context_parallelism=4 ici_fsdp_parallelism=2", 1, 8, ""),
+        ("model_name=wan2.1 per_device_batch_size=0.5", 1, 8, ""),  # run on a CPU: 8 are loaded, 4 trained on
+        ("model_name=wan2.1 dcn_data_parallelism=3", 1, 8, ""),  # with one slice nobody looks at it
+        ("model_name=wan2.1 ici_context_parallelism=4", 1, 8, "devices of a slice 8 (1 node x 8, slices: 1) is not"),
+        ("model_name=wan2.1 ici_fsdp_parallelism=3", 1, 8, "is not a multiple of ici_fsdp_parallelism: 3"),
+        ("model_name=wan2.1 dcn_data_parallelism=3", 2, 8, "slices 2 (2 nodes x 8) is not a multiple of dcn_data"),
+        ("model_name=wan2.1 ici_fsdp_parallelism=-1", None, 8, "ici_fsdp_parallelism, ici_context_parallelism"),
+        ("flux_name=flux-dev ici_context_parallelism=-1", None, 8, "ici_data_parallelism, ici_context_parallelism"),
+        ("model_name=wan2.1 per_device_batch_size=1.5", 1, 8, "batch 12 (per_device_batch_size 1.5 on 8"),
+        ("model_name=wan2.1 per_device_batch_size=0.1", 1, 8, "batch 0 (per_device_batch_size 0.1 on 8"),
+    ],
+)  # fmt: skip
+def test_maxdiffusion(experiment: Write_experiment, words: str, nodes: int | None, gpus: int, expected: str) -> None:
+    found = wrong(experiment, "maxdiffusion", parse(words), nodes, gpus)
+    assert any(expected in text for text in found) if expected else not found, found
+
+
+USP = "training.attention_backend=usp training.sp_ulysses_size=2"
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes", "gpus", "expected"),
+    [
+        ("", 1, 8, ""),
+        ("", 5, 3, ""),
+        ("training.tp_size=2", 1, 8, ""),
+        ("deployment.trainer.nproc_per_node=4 training.tp_size=4", 1, 8, ""),
+        (USP, 1, 8, ""),
+        ("specforge_mode=capture specforge_capture.tp_size=8", 1, 8, ""),
+        ("specforge_mode=export", 1, 8, ""),
+        ("specforge_train_mode=online training.tp_size=3", 1, 8, ""),  # its servers are no processes of this run
+        ("training.tp_size=3", 1, 8, "world size 8 (1 node x 8) is not a multiple of training.tp_size: 3"),
+        ("deployment.trainer.nproc_per_node=2 training.tp_size=4", 1, 8, "world size 2 (1 node x 2; "),
+        ("deployment.trainer.nproc_per_node=9", 1, 8, "GPUs of a node 8 is less than deployment.trainer.nproc"),
+        ("deployment.trainer.nnodes=2", 1, 8, "nodes 1 is not deployment.trainer.nnodes: 2"),
+        ("specforge_mode=capture specforge_capture.tp_size=3", 1, 8, "specforge_capture.tp_size: 3"),
+        ("specforge_mode=[capture,train] training.tp_size=3", 1, 8, "training.tp_size: 3"),
+        (f"{USP} training.sp_ring_size=3", 1, 8, "training.sp_ulysses_size: 2"),
+        (f"{USP} training.batch_size=2", None, 8, "training.batch_size: 2"),
+        ("training.attention_backend=usp", None, 8, "is less than"),
+        ("training.sp_ring_size=2", None, 8, "training.sp_ring_size: 2"),
+    ],
+)  # fmt: skip
+def test_specforge(experiment: Write_experiment, words: str, nodes: int | None, gpus: int, expected: str) -> None:
+    found = wrong(experiment, "specforge", parse(words), nodes, gpus)
+    assert any(expected in text for text in found) if expected else not found, found
+
+
+@pytest.mark.parametrize(
     ("words", "nodes", "gpus", "expected"),
     [
         ("", 1, 8, ""),
@@ -187,8 +275,14 @@ def test_on_a_cpu_maxtext_has_one_slice(experiment: Write_experiment) -> None:
          "parallelism.data_parallel_shard_degree training.local_batch_size training.global_batch_size"),
         ("maxtext", MAXTEXT, "ici_fsdp_parallelism dcn_fsdp_parallelism ici_pipeline_parallelism num_slices "
          "per_device_batch_size num_pipeline_microbatches max_target_length"),
+        ("megatron_bridge", BRIDGE, "model.tensor_model_parallel_size model.pipeline_model_parallel_size "
+         "model.virtual_pipeline_model_parallel_size model.num_layers train.global_batch_size model.seq_length "
+         "model.num_attention_heads model.context_parallel_size model.num_query_groups train.micro_batch_size"),
+        ("maxdiffusion", ("model_name=wan2.1",), "ici_fsdp_parallelism dcn_data_parallelism per_device_batch_size"),
+        ("specforge", (), "training.tp_size deployment.trainer.nproc_per_node deployment.trainer.nnodes "
+         "training.sp_ring_size training.batch_size"),
     ],
-    ids=["megatron", "torchtitan", "maxtext"],
+    ids=["megatron", "torchtitan", "maxtext", "megatron_bridge", "maxdiffusion", "specforge"],
 )  # fmt: skip
 def test_any_number_ends_with_a_message(
     experiment: Write_experiment, primus: Primus, framework: str, base: tuple[str, ...], names: str, value: str

@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 
-from primus.backends.megatron_bridge import adapter, overrides
+from primus import layout
+from primus.backends.megatron_bridge import adapter, overrides, recipes
 from primus.errors import ConfigError
 from primus.experiment import load_experiment
 from primus.experiment.schema import schema
 from primus.job import with_inputs
+from primus.models.architecture import parameters as count
+from primus.models.report import report
 from primus.node import Node
 
-from .conftest import Experiment
+from .conftest import Experiment, Primus, Write
 
 RUN = Path("/run")
 CHOSEN = "recipe: gpt.vanilla_gpt\nflavor: vanilla_gpt_pretrain_config\n"
@@ -71,6 +74,110 @@ def test_a_secret_is_no_argument(experiment: Experiment, value: str) -> None:
     found = load_experiment(experiment(CHOSEN + value, framework="megatron_bridge"), environ={"MY_TOKEN": "hush"})
     with pytest.raises(ConfigError, match="is a secret, and Megatron Bridge prints its arguments"):
         adapter.command(found, Node(), RUN)
+
+
+def test_a_recipe_that_cannot_be_built_is_refused(experiment: Experiment, primus: Primus) -> None:
+    path = experiment("recipe: qwen.qwen3_next\nflavor: qwen3_next_80b_a3b_peft_config\n", framework="megatron_bridge")
+    done = primus("config", "check", path)
+    assert done.code == 2
+    assert "qwen3_next_80b_a3b_peft_config in name only" in done.err
+
+
+def test_a_null_undoes_what_the_recipe_says(experiment: Experiment) -> None:
+    chosen = "recipe: llama.llama3\nflavor: llama31_70b_pretrain_config\n"
+    whole = report(load_experiment(experiment(chosen, framework="megatron_bridge"), environ={})).layout
+    assert (whole.virtual, whole.adapter) == (5, 0)
+    path = experiment(chosen + "model: {virtual_pipeline_model_parallel_size: null}", framework="megatron_bridge")
+    assert report(load_experiment(path, environ={})).layout.virtual == 1
+    chosen = "recipe: llama.llama3\nflavor: llama31_70b_peft_config\n"
+    assert report(load_experiment(experiment(chosen, framework="megatron_bridge"), environ={})).layout.adapter == 16
+    path = experiment(chosen + "peft: null", framework="megatron_bridge")
+    assert report(load_experiment(path, environ={})).layout.adapter == 0
+
+
+def test_explain_knows_what_the_recipe_says(experiment: Experiment, primus: Primus) -> None:
+    path = experiment("recipe: llama.llama3\nflavor: llama31_70b_sft_config\n", framework="megatron_bridge")
+    found = primus("config", "explain", path, "model.tensor_model_parallel_size").out
+    assert "value    8 (not set: of llama31_70b_sft_config)" in found
+    assert "default  1" in found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[" * 100_000, '{"model_type": 1}', '{"model_type": "llama", "hidden_size": 0}', "TINY"]
+)
+def test_a_config_json_that_is_none_is_left_to_bridge(
+    experiment: Experiment, write: Write, primus: Primus, text: str
+) -> None:
+    published = Path(__file__).parent / "huggingface/TinyLlama--TinyLlama-1.1B-Chat-v1.0.json"
+    endless = json.dumps(json.loads(published.read_text(encoding="utf-8")) | {"rope_theta": "T"}).replace(
+        '"T"', "1e999"
+    )
+    write("here/config.json", endless if text == "TINY" else text)
+    path = experiment("recipe: qwen.qwen3\nflavor: qwen3_8b_sft_config\nhf_path: here\n", framework="megatron_bridge")
+    assert primus("config", "check", path, "--nodes", 1, "--gpus-per-node", 8).code == 0
+    assert primus("config", "explain", path).code == 2
+
+
+def test_every_flavor_has_its_facts() -> None:
+    table = recipes.table()
+    assert table["version"] == schema("megatron_bridge").version
+    assert {*table["flavors"]} == {*(schema("megatron_bridge").arguments["flavor"].choices or ())}
+    assert {name for _, name in table["flavors"].values()} == {*table["recipes"]}
+    known = schema("megatron_bridge").arguments
+    for found in table["recipes"].values():
+        assert found is None or {*found["values"]} <= {*known}
+
+
+@pytest.mark.parametrize(
+    ("values", "precision"),
+    [
+        ("", "bf16"),
+        ("mixed_precision: null", "fp32"),
+        ("mixed_precision: bf16_with_mxfp8_mixed", "mxfp8"),
+        ("mixed_precision: bf16-with-fp8-current-scaling-mixed", "fp8"),
+        ("mixed_precision: {fp8: hybrid}", "fp8"),
+        ("mixed_precision: fp16_mixed", "fp16"),
+    ],
+)
+def test_the_precision_is_the_recipes_unless_another_is_said(
+    experiment: Experiment, values: str, precision: str
+) -> None:
+    path = experiment(CHOSEN + values, framework="megatron_bridge")
+    assert layout.precision(load_experiment(path, environ={}, accelerator="rocm")) == precision
+
+
+@pytest.mark.parametrize(
+    ("values", "parameters"),
+    [
+        ("", 8_190_735_360),
+        ("hf_path: someone/Qwen3-14B-Base", 14_768_307_200),
+        ("hf_path: Qwen/Qwen3-8B\nmodel: {num_layers: 2}", 1_630_556_672),
+        ("hf_path: here", 1_100_048_384),  # TinyLlama's config.json
+    ],
+)
+def test_the_model_is_the_one_that_hf_path_names(
+    experiment: Experiment, write: Write, values: str, parameters: int
+) -> None:
+    published = Path(__file__).parent / "huggingface/TinyLlama--TinyLlama-1.1B-Chat-v1.0.json"
+    write("here/config.json", published.read_text(encoding="utf-8"))
+    chosen = "recipe: qwen.qwen3\nflavor: qwen3_8b_sft_config\n"
+    path = experiment(chosen + values, framework="megatron_bridge")
+    assert count(report(load_experiment(path, environ={})).model) == parameters
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ("hf_path: nobody/knows", "the dimensions of nobody/knows are not known here; hf_path may name a directory"),
+        ("flavor: nemotronh_8b_pretrain_config\nrecipe: nemotronh.nemotronh", "no formula for Mamba's layers"),
+    ],
+)
+def test_what_is_not_known_of_a_model_is_said(experiment: Experiment, values: str, why: str) -> None:
+    chosen = {"recipe": "qwen.qwen3", "flavor": "qwen3_8b_sft_config"}
+    lines = [f"{key}: {value}" for key, value in chosen.items() if f"{key}:" not in values]
+    path = experiment("\n".join([*lines, values]), framework="megatron_bridge")
+    with pytest.raises(ValueError, match=why):
+        report(load_experiment(path, environ={}))
 
 
 @pytest.mark.parametrize(

@@ -95,12 +95,62 @@ def test_a_parameter_takes_so_many_bytes(changes: dict[str, Any], each: float) -
     assert memory.total - memory.activations == pytest.approx(each * parameters(LLAMA))
 
 
+def test_what_adapters_leave_alone_has_no_gradient_and_no_optimizer() -> None:
+    whole = estimate(LLAMA, Layout())
+    every = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+    memory = estimate(LLAMA, Layout(adapter=32, adapted=every))
+    # Per layer: qkv 4096 -> 3 x 4096, projection 4096 -> 4096, gate and up 4096 -> 2 x 11008, down 11008 -> 4096
+    adapters = 32 * 32 * ((4 * 4096) + (2 * 4096) + (4096 + 2 * 11008) + (11008 + 4096))
+    assert memory.parameters == whole.parameters + 2 * adapters
+    assert (memory.gradients, memory.optimizer) == (4 * adapters, 12 * adapters)
+    assert memory.activations == whole.activations
+    less = estimate(LLAMA, Layout(adapter=32, adapted=("linear_qkv",), gpus=8, shard_optimizer=True))
+    assert less.optimizer == 12 * 32 * 32 * 4 * 4096 / 8
+
+
 def test_experts_are_spread_and_what_is_around_them_is_not() -> None:
     moe = Moe(layers=(True,) * 32, experts=8, topk=2, ffn=14336)
     model = replace(LLAMA, moe=moe)
     experts = 32 * 8 * 3 * 4096 * 14336
     memory = estimate(model, Layout(gpus=8, expert=8))
     assert memory.parameters == 2 * (parameters(model) - experts + experts / 8)
+
+
+def test_experts_are_sharded_over_what_expert_parallelism_leaves() -> None:
+    moe = Moe(layers=(True,) * 32, experts=8, topk=2, ffn=14336)
+    model = replace(LLAMA, moe=moe)
+    alone = estimate(model, Layout(gpus=8, expert=8, shard_all=True, shards=8))
+    replicated = estimate(model, Layout(gpus=32, expert=8, shard_all=True, shards=8))  # four copies of the same
+    assert alone.optimizer == replicated.optimizer == 12 * parameters(model) / 8
+    sharded = estimate(model, Layout(gpus=32, expert=8, shard_all=True, shards=32))
+    assert sharded.optimizer == alone.optimizer / 4
+
+
+def test_selective_recomputation_of_products_keeps_every_second() -> None:
+    tall, spread = replace(LLAMA, layers=100, vocab=0), Layout(recompute="products", length=512)
+    none = estimate(tall, spread).activations / 100 / 512
+    all_four = replace(spread, products=("query", "value", "gate", "down"))
+    most = estimate(tall, all_four).activations / 100 / 512
+    assert most - none == 2 * (4096 + 4096 + 11008 + 4096)
+    assert 2 * (4096 + 4096) < none < 2 * (4096 + 4096) * 1.1  # each layer's input, and attention's output
+
+
+# Llama 3 8B's own layers over 4 stages of 2 chunks: each chunk of 4 layers recomputes as many as are said.
+@pytest.mark.parametrize(("said", "layers"), [(1, 2), (4, 8)])
+def test_each_virtual_stage_recomputes_as_many_layers(said: int, layers: int) -> None:
+    words = (
+        *("pipeline_model_parallel_size=4", "num_virtual_stages_per_pipeline_rank=2", "recompute_granularity=full"),
+        *("recompute_method=block", f"recompute_num_layers={said}"),
+    )
+    path = ROOT / "examples/megatron/configs/MI300X/llama3_8B-BF16-pretrain.yaml"
+    assert report(load_experiment(path, words, environ={})).layout.recompute_layers == layers
+
+
+@pytest.mark.parametrize(("plan", "virtual"), [("Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4L", 2), ("(tttt|)*7ttttL", 2)])
+def test_a_layout_of_its_own_says_how_many_chunks(plan: str, virtual: int) -> None:
+    words = ("pipeline_model_parallel_size=4", f"pipeline_model_parallel_layout={plan}")
+    path = ROOT / "examples/megatron/configs/MI300X/llama3_8B-BF16-pretrain.yaml"
+    assert report(load_experiment(path, words, environ={})).layout.virtual == virtual
 
 
 def test_fsdp_shards_all_but_the_layer_at_work() -> None:
@@ -124,7 +174,7 @@ def test_layers_are_split_into_stages(layers: int, changes: dict[str, Any], stag
 
 # Their experts, their attention or their layers are none that an Architecture describes; a debug model is in no table.
 UNKNOWN = ("qwen3_5_35B_A3B", "llama4_17Bx", "llama3_tiny", "gemma4_", "hylo_llama", "mamba_370M")
-DENSE_OR_MOE = ("megatron", "torchtitan", "maxtext")
+DENSE_OR_MOE = ("megatron", "megatron_bridge", "torchtitan", "maxtext")
 # Only their tokenizers' files know the size: the estimate leaves the embeddings out.
 NO_VOCABULARY = ("glm5", "minimax_m2.5")
 
@@ -132,7 +182,7 @@ NO_VOCABULARY = ("glm5", "minimax_m2.5")
 def test_every_example_has_an_estimate(example: Path) -> None:
     framework = example.relative_to(ROOT / "examples").parts[0]
     if framework not in DENSE_OR_MOE or example.name.startswith(UNKNOWN):
-        with pytest.raises(ValueError, match=r"experimental_attention_variant|are not known|not all set"):
+        with pytest.raises(ValueError, match=r"experimental_attention_variant|are not known|not all set|no formula"):
             report(load_experiment(example, environ={}))
         return
     found = report(load_experiment(example, environ={}))
@@ -149,15 +199,19 @@ def test_every_example_has_an_estimate(example: Path) -> None:
         "megatron/configs/MI300X/llama3.1_70B-BF16-pretrain",
         "megatron/configs/MI300X/mixtral_8x7B_v0.1-BF16-pretrain",
         "megatron/configs/MI300X/qwen2.5_72B-FP8-pretrain",
+        "megatron/configs/MI300X/grok2-BF16-pretrain",
         "torchtitan/configs/MI300X/llama3.1_70B-BF16-pretrain",
         "torchtitan/configs/MI300X/llama3.1_8B-FP8-pretrain",
+        "megatron_bridge/configs/MI300X/qwen3_32b_pretrain",
+        "megatron_bridge/configs/MI300X/qwen3_32b_sft_posttrain",
+        "megatron_bridge/configs/MI300X/qwen3_8b_pretrain",
         "maxtext/configs/MI300X/llama3_70B-bf16-pretrain",
         "maxtext/configs/MI300X/mixtral_8x7B-bf16-pretrain",
     ],
 )
 def test_what_trains_on_one_node_fits(name: str) -> None:
     found = report(load_experiment(ROOT / "examples" / f"{name}.yaml", environ={}))
-    assert found.layout.gpus == 8
+    assert found.layout.gpus == (32 if "grok2" in name else 8)
     assert 0.5 < found.memory.total / GIB / 192 < 1
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+import re
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from primus.errors import ConfigError
 from primus.experiment import flat, load_experiment
 from primus.experiment.schema import schema
-from primus.models import huggingface, megatron, patterns
+from primus.models import flavors, huggingface, maxtext, megatron, patterns
+from primus.models import published as known_models
 from primus.models.architecture import Architecture, active_parameters, parameters
 from primus.models.preset import text
 from primus.models.report import report
@@ -77,12 +79,55 @@ def test_active_parameters_are_what_the_papers_say(model: str, billions: float) 
     assert active_parameters(published(model).architecture) / 1e9 == pytest.approx(billions, rel=0.02)
 
 
+# Published models that are no fixture here: MaxText's models of the same dimensions, or Megatron's presets.
+ELSEWHERE = {
+    "meta-llama/Meta-Llama-3-8B": "llama3-8b",
+    "meta-llama/Meta-Llama-3-70B": "llama3-70b",
+    "Qwen/Qwen2-1.5B": "qwen2.5-1.5b",
+    "Qwen/Qwen2-72B": "qwen2.5_72B.yaml",
+    "Qwen/Qwen2.5-1.5B": "qwen2.5-1.5b",
+    "Qwen/Qwen2.5-7B": "qwen2.5-7b",
+    "Qwen/Qwen2.5-14B": "qwen2.5-14b",
+    "Qwen/Qwen2.5-32B": "qwen2.5_32B.yaml",
+    "Qwen/Qwen2.5-72B": "qwen2.5_72B.yaml",
+    "Qwen/Qwen3-1.7B": "qwen3-1.7b",
+    "Qwen/Qwen3-4B": "qwen3-4b",
+    "Qwen/Qwen3-14B": "qwen3-14b",
+}
+
+
+@pytest.mark.parametrize("model", sorted(known_models.table()))
+def test_the_table_of_published_models_is_theirs(model: str, experiment: Experiment) -> None:
+    found = known_models.reading(model)
+    assert found is not None
+    assert found.unsupported == ()
+    name = re.sub(r"^(meta-llama)/Meta-(Llama-3\.1)", r"\1/\2", model).replace("/", "--")
+    fixtures = (name, f"{name}-Instruct", f"{name.replace('2.5-0', '2-0')}-Instruct")
+    if fixture := next((one for one in fixtures if one in MODELS), ""):
+        assert asdict(found.architecture) == asdict(published(fixture).architecture)
+        return
+    other = ELSEWHERE[model]
+    if other.endswith(".yaml"):
+        built = megatron_model(experiment(framework="megatron", module=f"model: {other}"))
+    else:
+        built = dict(maxtext.known())[other]
+    different = flavors.differences(built, found.architecture)
+    assert {key: value for key, value in different.items() if key not in ("norm_eps", "vocab")} == {}
+    assert abs(built.vocab - found.architecture.vocab) <= 128  # some are padded
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "unsloth/qwen3-8b-Base", "Llama-3.1-8B-Instruct", "x/Llama-2-7b"])
+def test_a_copy_of_a_published_model_is_known(name: str) -> None:
+    assert known_models.reading(name) is not None
+    assert known_models.reading(f"{name}-of-mine") is None
+
+
 def command(model: str, framework: str) -> tuple[object, ...]:
     source = PUBLISHED / f"{model}.json"
     return ("config", "import-hf", source, "--framework", framework, "--name", model.partition("--")[2])
 
 
-@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "maxtext"])
+@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "maxtext", "megatron_bridge"])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_preset_of_a_model_is_the_one_last_looked_at(model: str, framework: str, primus: Primus) -> None:
     done = primus(*command(model, framework), "--output", "-")
@@ -233,6 +278,33 @@ def test_the_example_is_spread_so_that_it_fits(
     assert (found.layout.gpus, found.sku, found.exceeds) == (8 * nodes[sku], sku, False)
     head = Path(example).read_text(encoding="utf-8").splitlines()[0]
     assert (f"on {nodes[sku]} nodes of 8 GPUs" if nodes[sku] > 1 else "on 8 GPUs") in head
+
+
+def test_bridge_is_told_a_recipe_and_where_the_model_is(primus: Primus, write: Write) -> None:
+    write("primus.yaml", "")
+    source = PUBLISHED / "Qwen--Qwen3-30B-A3B.json"
+    write("model/config.json", source.read_text(encoding="utf-8"))
+    write("model/model.safetensors", "")
+    words = ("--framework", "megatron_bridge", "--name", "mine_30B_A3B", "--example", "MI300X")
+    preset, example = written(primus, "model", *words).split()
+    lines = [line.partition("  #")[0] for line in Path(preset).read_text(encoding="utf-8").splitlines()]
+    assert lines[-3:] == [
+        "recipe: qwen.qwen3_moe",
+        "flavor: qwen3_30b_a3b_sft_config",
+        f"hf_path: {Path('model').absolute()}",
+    ]
+    assert primus("config", "check", example, "--nodes", "1").out == f"{example}: ok\n"
+    found = report(load_experiment(example), gpus=8)
+    assert (found.layout.gpus, found.exceeds) == (8, False)
+    assert found.model == replace(published("Qwen--Qwen3-30B-A3B").architecture, positions=4096)
+
+
+def test_a_model_that_names_itself_is_the_recipes(primus: Primus, write: Write) -> None:
+    """Its dimensions are in no table here."""
+    config(write, _name_or_path="zai-org/GLM-4.5-Air")
+    found = written(primus, ".", "--framework", "megatron_bridge", "--name", "glm_1B", "--output", "-")
+    assert "flavor: glm45_air_106b_sft_config" in found
+    assert "hf_path: zai-org/GLM-4.5-Air  # _name_or_path" in found
 
 
 def test_presets_go_where_they_are_read_first(primus: Primus, write: Write) -> None:

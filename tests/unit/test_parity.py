@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,17 @@ from primus.experiment import flat, load_experiment
 from primus.experiment.presets import package_presets
 from primus.experiment.schema import schema
 from primus.experiment.yaml import plain_value
+from primus.node import Node
 
 from .conftest import EXAMPLES, ROOT, Experiment
 
 PARITY = Path(__file__).parent / "parity"
 FRAMEWORKS = tuple(sorted({file.stem for file in PARITY.glob("*.json")} - {"differences", "left_out"}))
-MODULE = "pre_trainer.yaml"
+MODULE = "pre_trainer.yaml"  # unless an example names another
 # What an argument that nobody sets means, where that is not the backend's own default but our adapter's.
 PLACES = {"megatron": {"save": "checkpoints"}}
 VARIABLE = re.compile(r"\$\{([A-Z0-9_]+):([^}]*)\}")
-CALLED = re.compile(r"\w+ calls it ([\w.]+)")
+CALLED = re.compile(r"\w+ calls it ([\w.]+)(?: and ([\w.]+))?")
 BF16 = re.compile(r"-(bf16|BF16)(?=-)")
 
 Values = dict[str, Any]
@@ -131,7 +133,7 @@ def expected(
     values = {key: substituted(value, environ) for key, value in values.items()}
     for key, hint in table.renamed.items():
         if key in values and (new := CALLED.fullmatch(hint)):
-            values[new[1]] = values.pop(key)
+            values |= dict.fromkeys(filter(None, new.groups()), values.pop(key))
     used = [row for row in differences(framework) if row.applies(files) and row.change(values)]
     return {key: value for key, value in values.items() if key in table.arguments or not decided(framework, key)}, used
 
@@ -163,8 +165,22 @@ def theirs(framework: str, name: str, environ: Environ = EMPTY) -> tuple[Values,
     found, row = upstream(framework), upstream(framework)["examples"][name]
     preset = substituted(row["model"])
     # Upstream's module preset beats the model preset, ours does not: kimi_k2's enable_experimental is the one such key.
-    values = found["modules"][MODULE] | model(framework, preset) | row["overrides"]
+    config = row.get("config", MODULE)
+    values = found["modules"][config] | model(framework, preset) | row["overrides"]
     return expected(framework, (name, f"models/{preset}"), values, environ)
+
+
+def environment(framework: str, name: str, found: Loaded) -> dict[str, str]:
+    """The variables that an example of upstream's sets and its backend's adapter does not, as we mean them."""
+    adapter = import_module(f"primus.backends.{framework}.adapter")
+    node = Node(gpus=8, gfx="gfx950" if name.startswith("MI355X") else "gfx942")
+    set_anyway = {key: value.lower() for key, value in adapter.command(found, node, Path("/run")).env.items()}
+    env = upstream(framework)["examples"][name].get("env", {})
+    values = {f"env.{key}": value for key, value in env.items() if value.lower() != set_anyway.get(key)}
+    for row in differences(framework):
+        if row.applies((name,)):
+            row.change(values)
+    return {key.removeprefix("env."): value for key, value in values.items() if key.startswith("env.")}
 
 
 def here() -> Iterator[tuple[str, str, Path]]:
@@ -192,10 +208,7 @@ def test_an_example_is_upstreams(framework: str, name: str, file: Path) -> None:
     wanted, _ = theirs(framework, name)
     found = load_experiment(file, environ={})
     assert compared(found, wanted) == []
-    env = dict(upstream(framework)["examples"][name].get("env", {}))
-    if env.get("XLA_PYTHON_CLIENT_MEM_FRACTION") == ".97":  # the adapter has it for every model
-        del env["XLA_PYTHON_CLIENT_MEM_FRACTION"]
-    assert found.env == env
+    assert found.env == environment(framework, name, found)
     assert found.exp_name == BF16.sub("", file.stem)  # its own run directory
 
 
@@ -216,13 +229,17 @@ def test_the_variables_of_an_example_are_upstreams(framework: str, name: str, fi
 def test_a_preset_is_upstreams(framework: str, experiment: Experiment) -> None:
     found = upstream(framework)
     wrong = []
+    # A model preset of upstream's MaxDiffusion repeats what its module preset says here.
+    config = f"config: {MODULE}\n" if framework == "maxdiffusion" else ""
     for name in found["models"]:
         wanted, _ = expected(framework, (f"models/{name}",), model(framework, name))
-        ours = load_experiment(experiment(framework=framework, module=f"model: {name}"), environ={}, accelerator="rocm")
+        path = experiment(framework=framework, module=f"{config}model: {name}")
+        ours = load_experiment(path, environ={}, accelerator="rocm")
         wrong += [f"{name}: {line}" for line in compared(ours, wanted)]
-    wanted, _ = expected(framework, (f"modules/{MODULE}",), found["modules"][MODULE])
-    ours = load_experiment(experiment(framework=framework, module=f"config: {MODULE}"), environ={}, accelerator="rocm")
-    wrong += compared(ours, wanted)
+    for name, values in found["modules"].items() if not config else ():
+        wanted, _ = expected(framework, (f"modules/{name}",), values)
+        path = experiment(framework=framework, module=f"config: {name}")
+        wrong += compared(load_experiment(path, environ={}, accelerator="rocm"), wanted)
     assert wrong == []
 
 
@@ -232,8 +249,15 @@ def test_every_difference_is_one(framework: str) -> None:
     found = upstream(framework)
     used = [theirs(framework, name)[1] for name in found["examples"]]
     used += [expected(framework, (f"models/{name}",), model(framework, name))[1] for name in found["models"]]
-    used.append(expected(framework, (f"modules/{MODULE}",), found["modules"][MODULE])[1])
+    used += [expected(framework, (f"modules/{name}",), values)[1] for name, values in found["modules"].items()]
+    variables = [row for row in differences(framework) if all(key.startswith("env.") for key in row.keys)]
+    used.append([row for row in variables if any(variable_is_set(framework, row, name) for name in found["examples"])])
     assert set(differences(framework)) - {row for rows in used for row in rows} == set()
+
+
+def variable_is_set(framework: str, row: Difference, name: str) -> bool:
+    env = upstream(framework)["examples"][name].get("env", {})
+    return row.applies((name,)) and row.change({f"env.{key}": value for key, value in env.items()})
 
 
 @each_framework
@@ -242,16 +266,81 @@ def test_what_upstream_has_is_here_or_left_out_for_a_reason(framework: str) -> N
     ours = {name for other, name, _ in OURS if other == framework}
     for folder in ("models", "modules"):
         ours |= {f"{folder}/{file.name}" for file in (presets / folder / framework).glob("*.yaml")}
-    ours = {name for name in ours if not name.endswith("_tiny.yaml")}  # what the CPU examples train
+    # What the CPU examples train, and what several of ours stand on.
+    ours = {name for name in ours if not name.endswith(("_tiny.yaml", "/cpu.yaml", "/wan2.1_base.yaml"))}
     rows = read("left_out")[framework]
     ours -= otherwise(framework, ours)
-    assert ours == {*found["examples"], *(f"models/{name}" for name in found["models"]), f"modules/{MODULE}"}
+    assert ours == {*found["examples"], *(f"{kind}/{name}" for kind in ("models", "modules") for name in found[kind])}
     patterns = [pattern for row in rows if not row.get("here") for pattern in row["files"]]
     here = {name for name in found["others"] if otherwise(framework, {name})}
     assert [name for name in found["others"] if not any(fnmatch.fnmatchcase(name, one) for one in patterns)] == [
         name for name in found["others"] if name in here
     ]
     assert [one for one in patterns if fnmatch.filter(ours, one) or not fnmatch.filter(found["others"], one)] == []
+
+
+def test_every_example_of_upstreams_is_accounted_for() -> None:
+    """430 at the revision whose values these are; SpecForge's three are of a later one."""
+    others = [name for framework in FRAMEWORKS for name in upstream(framework)["others"]]
+    left = [name for name in others if not name.startswith(("models/", "modules/"))]
+    assert sum(len(upstream(framework)["examples"]) for framework in FRAMEWORKS) + len(left) == 430
+
+
+# What upstream's three SpecForge examples set, by hand: it keeps the rest in files of SpecForge's own checkout.
+SPECFORGE: dict[str, Values] = {
+    "qwen3.5-4b-dflash-offline-capture": {
+        "specforge_mode": "capture",
+        "specforge_capture.target_model_path": "Qwen/Qwen3.5-4B",
+        "specforge_capture.filter_block_size": 16,
+        "specforge_capture.filter_min_kept": 1,
+        "specforge_capture.max_length": 2048,
+        "specforge_capture.tp_size": 1,
+        "specforge_capture.batch_size": 8,
+        "specforge_capture.nproc_per_node": 1,
+        "specforge_capture.nnodes": 1,
+        "specforge_capture.sglang_mem_fraction_static": 0.8,
+        "specforge_capture.sglang_context_length": 2560,
+        "training.strategy": "dflash",
+        "model.trust_remote_code": True,
+        "data.chat_template": "qwen3.5",
+    },
+    "qwen3.5-4b-dflash-offline": {
+        "specforge_mode": "train",
+        "specforge_train_mode": "offline",
+        "training.max_steps": 20,
+        "training.num_epochs": 1,
+        "training.save_interval": 20,
+        "training.log_interval": 5,
+        "model.use_liger_kernel": False,
+        "deployment.trainer.nproc_per_node": 1,
+        "deployment.trainer.nnodes": 1,
+    },
+    "qwen3.5-4b-dflash-online": {
+        "specforge_mode": "train",
+        "specforge_train_mode": "online",
+        "specforge_online.capture_nnodes": 1,
+        "specforge_online.trainer_nnodes": 1,
+        "specforge_online.server_count": 1,
+        "specforge_online.server_tp": 1,
+        "specforge_online.trainer_nproc": 1,
+        "specforge_online.mooncake_protocol": "tcp",
+        "specforge_online.mooncake_lease_ttl_ms": 500,
+        "specforge_online.target_model_path": "Qwen/Qwen3.5-4B",
+        "training.max_steps": 20,
+        "training.num_epochs": 1,
+        "training.save_interval": 20,
+        "training.log_interval": 5,
+        "model.use_liger_kernel": False,
+    },
+}
+
+
+@pytest.mark.parametrize("name", SPECFORGE)
+def test_a_specforge_example_is_upstreams(name: str) -> None:
+    found = load_experiment(ROOT / f"examples/specforge/configs/{name}.yaml", environ={})
+    ours = flat(found.args, schema("specforge"))
+    assert {key: ours.get(key) for key in SPECFORGE[name]} == SPECFORGE[name]
+    assert found.exp_name == name
 
 
 @each_framework

@@ -115,6 +115,13 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
     which, other = family(experiment), {"wan": "WAN", "flux": "FLUX.1"}
     table = json.loads((resources.files("primus") / "backends/maxdiffusion/arguments.json").read_text(encoding="utf-8"))
     only = {row["name"]: row["family"] for row in table["arguments"] if "family" in row}
+    batch = experiment.args.get("per_device_batch_size", 1)
+    if which == "flux" and not float(batch).is_integer():
+        name = "per_device_batch_size"
+        yield Problem(
+            message=f"{name}: {batch} is no whole number, and FLUX.1's trainer makes a shape of it",
+            where=str(experiment.origins[name].origin) if name in experiment.origins else str(experiment.source),
+        )
     for name, value in experiment.args.items():
         where = str(experiment.origins[name].origin) if name in experiment.origins else str(experiment.source)
         if any(isinstance(item, Template) for item in (value if isinstance(value, list) else [value])):

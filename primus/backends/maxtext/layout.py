@@ -1,4 +1,7 @@
-"""What MaxText 0.2.4 demands of the numbers of a run; file and function of each stand beside it."""
+"""What MaxText 0.2.4 demands of the numbers of a run, and how it spreads a model.
+
+File and function of each demand stand beside it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from math import inf, prod
 from typing import Any
 
 from primus.layout import Number, Requirement, Said, Size, computed
+from primus.models.architecture import Architecture
+from primus.models.memory import PRODUCTS, Layout
 
 _TYPES = "maxtext/configs/types.py MaxTextConfig"
 _MESH = "maxtext/utils/max_utils.py fill_unspecified_mesh_axes"
@@ -76,7 +81,7 @@ def _axes(said: Said, kind: str, devices: Number) -> Requirement:
 def _resolved(said: Said, kind: str, devices: int) -> dict[str, int]:
     """Each axis' degree, with -1 replaced by what is left."""
     values = {axis: said[_argument(kind, axis)] for axis in said["mesh_axes"]}
-    rest = devices // prod(value for value in values.values() if value != -1)
+    rest = max(1, devices // prod(value for value in values.values() if value != -1))
     return {axis: rest if value == -1 else value for axis, value in values.items()}
 
 
@@ -141,6 +146,46 @@ def _pipeline(said: Said, model: Mapping[str, Any]) -> Iterator[Requirement]:
         yield Requirement(whole=(layers,), parts=(*parts, repeats), relation="equal", source=_TYPES)
     if said["num_pipeline_microbatches"] != -1:
         yield Requirement(whole=(said.number("num_pipeline_microbatches"),), parts=(inner, outer), source=_TYPES)
+
+
+def architecture(said: Said) -> Architecture:
+    """The experiment's model. Raises ValueError if it is not known."""
+    from primus.models import maxtext
+
+    return maxtext.architecture(said.values)
+
+
+def spread(said: Said, model: Architecture, gpus: int) -> Layout:
+    """How the model is spread over so many GPUs, or over more if its parallelism takes more."""
+    nodes = max(1, gpus // 8)
+    inside, across = _resolved(said, "ici", min(gpus, 8)), _resolved(said, "dcn", nodes)
+
+    def ways(*axes: str) -> int:
+        return prod(max(1, inside.get(axis, 1)) * max(1, across.get(axis, 1)) for axis in axes)
+
+    tensor, pipeline = ways("tensor", "tensor_transpose", "tensor_sequence"), ways("stage")
+    context, expert, fsdp = ways("context", "sequence"), ways("expert"), ways("fsdp", "fsdp_transpose")
+    weight = 2 if said["weight_dtype"] == "bfloat16" else 4
+    policy = said["remat_policy"] or "none"
+    without_mlp = ("mlp", "moe") if any(word in policy for word in ("except_mlp", "qkv_proj", "out_proj")) else ()
+    return Layout(
+        gpus=max(gpus, tensor * pipeline * context * expert * fsdp),
+        tensor=tensor,
+        pipeline=pipeline,
+        context=context,
+        expert=expert if model.moe else 1,
+        sequence_parallel=tensor > 1,  # MaxText splits hidden states along with the weights
+        batch=max(1, int(said["per_device_batch_size"])) * max(1, tensor * context),
+        length=said["max_target_length"],
+        recompute="full" if policy == "full" else "none" if policy == "none" else "selective",
+        modules=(*PRODUCTS, *without_mlp),
+        fp8="fp8" in (said["quantization"] or ""),
+        shard_all=fsdp * expert > 1,
+        shards=fsdp * expert * context,
+        parameter_bytes=weight,
+        gradient_bytes=weight,  # XLA casts them to grad_dtype as the optimizer reads them
+        optimizer_bytes=weight + {"bfloat16": 2, "float32": 4}.get(said["mu_dtype"] or "", weight),
+    )
 
 
 @cache

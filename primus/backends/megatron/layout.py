@@ -1,174 +1,18 @@
-"""What megatron-core 0.19.2 demands of the numbers of a run; file and function of each stand beside it."""
+"""Megatron's demands are those of megatron-core."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import prod
+from primus.backends import megatron_core
+from primus.layout import Said
+from primus.models.architecture import Architecture
 
-from primus.layout import Number, Requirement, Said, Size, computed
-
-_ARGUMENTS = "megatron/training/arguments.py validate_args"
-_STATE = "megatron/core/parallel_state.py initialize_model_parallel"
-_CONFIG = "megatron/core/transformer/transformer_config.py TransformerConfig.__post_init__"
-_BLOCK = "megatron/core/transformer/transformer_block.py get_num_layers_to_build"
-_BATCHES = "megatron/core/num_microbatches_calculator.py ConstantNumMicroBatchesCalculator"
-_MAPPINGS = "megatron/core/tensor_parallel/mappings.py _reduce_scatter_along_first_dim"
-_TP, _PP, _CP = "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"
+requirements = megatron_core.requirements
+spread = megatron_core.spread
+precision = megatron_core.precision
 
 
-def requirements(said: Said, size: Size | None) -> Iterator[Requirement]:
-    """All of them; those about the number of processes where that is known."""
-    if not said["use_mp_args_from_checkpoint_args"]:  # else the checkpoint decides how the model is split
-        if size is not None:
-            yield from _processes(said, size)
-        if not (said["use_checkpoint_args"] or said["heterogeneous_layers_config_path"]):  # and what the model is
-            yield from _model(said)
-            yield from _pipeline(said)
-        yield from _sequence(said)
+def architecture(said: Said) -> Architecture:
+    """The experiment's model. Raises ValueError if it is not known."""
+    from primus.models import megatron
 
-
-def _processes(said: Said, size: Size) -> Iterator[Requirement]:
-    tensor = _shards(said, said.number(_TP), "tensor_parallel_num_weight_shards")
-    expert = said.number("expert_tensor_parallel_size") if said["expert_tensor_parallel_size"] else said.number(_TP)
-    experts = _shards(said, expert, "expert_tensor_parallel_num_weight_shards")
-    pipeline, world = said.number(_PP), size.world
-    dense = (tensor, pipeline, said.number(_CP))
-    whole = Requirement(whole=(world,), parts=dense, source=_ARGUMENTS)
-    yield whole
-    yield Requirement(
-        whole=(world,), parts=(experts, said.number("expert_model_parallel_size"), pipeline), source=_STATE
-    )
-    if not whole.met:
-        return
-    replicas = computed("data parallel size", size.world.value // prod(number.value for number in dense))
-    micro = said.number("micro_batch_size")
-    if said["global_batch_size"] is None:
-        batch = computed("global batch size", micro.value * replicas.value, "one micro batch for each replica")
-    else:
-        batch = said.number("global_batch_size")
-    if not said["decrease_batch_size_if_needed"]:
-        yield Requirement(whole=(batch,), parts=(micro, replicas), source=_BATCHES)
-    # Evaluation takes the training's sizes where it has none of its own, and must fit whatever the above says.
-    own = said["eval_global_batch_size"], said["eval_micro_batch_size"]
-    if any(own) or said["decrease_batch_size_if_needed"]:
-        yield Requirement(
-            whole=(said.number("eval_global_batch_size") if own[0] else batch,),
-            parts=(said.number("eval_micro_batch_size") if own[1] else micro, replicas),
-            source=_ARGUMENTS,
-        )
-    virtual = _virtual(said)
-    if virtual > 1 and not said["microbatch_group_size_per_vp_stage"]:
-        yield Requirement(
-            whole=(batch,),
-            parts=(micro, replicas, pipeline),
-            source="megatron/core/pipeline_parallel/schedules.py forward_backward_pipelining_with_interleaving",
-        )
-
-
-def _shards(said: Said, degree: Number, name: str) -> Number:
-    """How many share one weight: megatron/core/model_parallel_config.py resolve_tensor_parallel_weight_shards"""
-    return said.number(name) if said[name] else degree
-
-
-def _model(said: Said) -> Iterator[Requirement]:
-    tensor = said.number(_TP)
-    if said["num_attention_heads"] is not None:
-        yield Requirement(whole=(said.number("num_attention_heads", "model"),), parts=(tensor,), source=_CONFIG)
-        if said["kv_channels"] is None and said["hidden_size"] is not None:
-            yield Requirement(
-                whole=(said.number("hidden_size", "model"),),
-                parts=(said.number("num_attention_heads", "model"),),
-                source=_ARGUMENTS,
-            )
-    if said["group_query_attention"]:
-        yield Requirement(
-            whole=(said.number("num_query_groups", "model"),),
-            parts=(tensor,),
-            relation="multiple or divisor",
-            source=_CONFIG,
-        )
-    if said["num_experts"]:
-        yield Requirement(
-            whole=(said.number("num_experts", "model"),),
-            parts=(said.number("expert_model_parallel_size"),),
-            source=_ARGUMENTS,
-        )
-
-
-def _pipeline(said: Said) -> Iterator[Requirement]:
-    """Layers over the stages. A layout of its own, or a hybrid's pattern, says itself what is where."""
-    layers = said["num_layers"]
-    if layers is None or said["pipeline_model_parallel_layout"]:
-        return
-    if said["hybrid_layer_pattern"] or said["hybrid_override_pattern"]:
-        return
-    pipeline, virtual = said.number(_PP), _virtual(said)
-    first, last = said["decoder_first_pipeline_num_layers"], said["decoder_last_pipeline_num_layers"]
-    names = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
-    uneven = tuple(name for name in names if said[name])
-    if not uneven:
-        extra = said["account_for_embedding_in_pipeline_split"] + said["account_for_loss_in_pipeline_split"]
-        whole = said.number("num_layers", "model")
-        if extra:
-            whole = computed("layers", layers + extra, f"num_layers {layers}, and {extra} for embedding or loss")
-        yield Requirement(whole=(whole,), parts=(pipeline, *_stages(said, virtual)), source=_BLOCK)
-    else:
-        kept = " and ".join(f"{name} {said[name]}" for name in uneven)
-        layers -= (first or 0) + (last or 0)
-        middle = computed(
-            "layers of the middle stages", layers, f"num_layers {said['num_layers']} without {kept}", keys=uneven
-        )
-        stages = pipeline.value - len(uneven)
-        between = computed("middle stages", stages, f"{_PP} {pipeline.value} without {len(uneven)}", keys=(_PP,))
-        if stages > 0:
-            yield Requirement(whole=(middle,), parts=(between, *_stages(said, virtual)), source=_CONFIG)
-        else:
-            yield Requirement(whole=(middle,), parts=(between,), relation="equal", source=_CONFIG)
-        for name in uneven if virtual > 1 else ():
-            yield Requirement(whole=(said.number(name),), parts=_stages(said, virtual), source=_CONFIG)
-    if virtual > 1:
-        overlap = said["overlap_p2p_comm"]
-        keys = ("num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage")
-        note = f"with virtual stages and overlap_p2p_comm: {str(overlap).lower()}"
-        least = computed("", 2 if overlap else 3, note, keys=keys)
-        yield Requirement(whole=(pipeline,), parts=(least,), relation="at least", source=_ARGUMENTS)
-
-
-def _virtual(said: Said) -> int:
-    """The virtual stages of each pipeline rank, 1 if there are none."""
-    if said["num_virtual_stages_per_pipeline_rank"]:
-        return said.number("num_virtual_stages_per_pipeline_rank").value
-    each, layers, pipeline = said["num_layers_per_virtual_pipeline_stage"], said["num_layers"], said[_PP]
-    if each and layers and pipeline:
-        extra = said["account_for_embedding_in_pipeline_split"] + said["account_for_loss_in_pipeline_split"]
-        return int(max(1, (layers + extra) // pipeline // each))
-    return 1
-
-
-def _stages(said: Said, virtual: int) -> tuple[Number, ...]:
-    if said["num_layers_per_virtual_pipeline_stage"]:
-        return (said.number("num_layers_per_virtual_pipeline_stage"),)
-    return (said.number("num_virtual_stages_per_pipeline_rank"),) if virtual > 1 else ()
-
-
-def _sequence(said: Said) -> Iterator[Requirement]:
-    if said["seq_length"] is None:
-        return
-    sequence, context, tensor = said.number("seq_length"), said.number(_CP), said.number(_TP)
-    if context.value > 1:
-        two = computed("", 2, "each rank takes two pieces")
-        yield Requirement(whole=(sequence,), parts=(context, two), source=_ARGUMENTS)
-    if said["sequence_parallel"] and tensor.value > 1:
-        yield Requirement(whole=(sequence,), parts=(tensor, context), source=_MAPPINGS)
-    if said["max_position_embeddings"] is not None and not said["use_checkpoint_args"]:
-        yield Requirement(
-            whole=(said.number("max_position_embeddings"),), parts=(sequence,), relation="at least", source=_ARGUMENTS
-        )
-
-
-def precision(said: Said) -> str:
-    if said["fp4"]:
-        return "fp4"
-    if said["fp8"]:
-        return "mxfp8" if said["fp8_recipe"] == "mxfp8" else "fp8"
-    return "bf16" if said["bf16"] else "fp16" if said["fp16"] else "fp32"
+    return megatron.architecture(said)

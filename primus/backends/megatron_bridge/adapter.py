@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from primus.backends import torchrun
+from primus.backends.megatron_bridge import recipes
 from primus.command import Command
-from primus.errors import ConfigError
+from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
 from primus.node import Node
 
@@ -38,6 +39,15 @@ def modules(experiment: Experiment) -> dict[str, str]:
             "(model.transformer_impl=local does not)"
         )
     return needed | {module: key for key, module in _OPTIONAL.items() if _get(experiment.args, key)}
+
+
+def problems(experiment: Experiment) -> Iterator[Problem]:
+    """What keeps the experiment from being launched although each of its arguments is right."""
+    if (flavor := experiment.args.get("flavor")) and recipes.recipe(flavor) is None:
+        where = str(experiment.origins["flavor"].origin) if "flavor" in experiment.origins else ""
+        yield Problem(
+            message=f"flavor: Megatron Bridge 0.6.2 has {flavor} in name only: it cannot be built", where=where
+        )
 
 
 def inputs(experiment: Experiment) -> tuple[str, ...]:

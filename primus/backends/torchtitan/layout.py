@@ -1,4 +1,7 @@
-"""What TorchTitan 0.2.2 demands of the numbers of a run; file and function of each stand beside it."""
+"""What TorchTitan 0.2.2 demands of the numbers of a run, and how it spreads a model.
+
+File and function of each demand stand beside it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from importlib import resources
 from typing import Any, Literal
 
 from primus.layout import Number, Requirement, Said, Size, computed
+from primus.models.architecture import Architecture
+from primus.models.memory import Layout
 
 _DIMS = "torchtitan/distributed/parallel_dims.py ParallelDims"
 _TRAINER = "torchtitan/train.py Trainer.__init__"
@@ -126,6 +131,54 @@ def _pipeline(said: Said, layers: int, label: str) -> Iterator[Requirement]:
         if said["parallelism.pipeline_parallel_schedule"].lower() == "1f1b":
             source = "torch/distributed/pipelining/schedules.py Schedule1F1B.__init__"
             yield Requirement(whole=(batch,), parts=(micro, pipeline), relation="at least", source=source)
+
+
+def architecture(said: Said) -> Architecture:
+    """The experiment's model. Raises ValueError if it is not known."""
+    from primus.models import torchtitan
+
+    return torchtitan.architecture(said)
+
+
+def spread(said: Said, model: Architecture, gpus: int) -> Layout:
+    """How the model is spread over so many GPUs, or over more if its parallelism takes more."""
+    part = {name: _degree(said, name).value for name in ("tensor", "pipeline", "context", "expert")}
+    replicate, shard = (said[f"parallelism.data_parallel_{name}_degree"] for name in ("replicate", "shard"))
+    whole = part["tensor"] * part["pipeline"] * part["context"]
+    gpus = max(gpus, whole * replicate * max(1, shard))
+    shard = shard if shard > 0 else max(1, gpus // (whole * replicate))
+    batch = said["training.local_batch_size"]
+    micro = said["parallelism.pipeline_parallel_microbatch_size"] if part["pipeline"] > 1 else batch
+    mode, option = said["activation_checkpoint.mode"], said["activation_checkpoint.selective_ac_option"]
+    every = int(option) if mode == "selective" and option.isdigit() else 0  # every so many layers: all of it
+    full = said["training.dtype"] == "float32"
+    fp8 = any("float8" in name for name in said["model.converters"])
+    again = "full" if mode in ("full", "memory_budget") or every else "products" if mode == "selective" else mode
+    # torchtitan/distributed/activation_checkpoint.py keeps every second mm of a layer; FP8's products are no mm.
+    forced = said["activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns"]
+    products = {"attention.wq": "query", "attention.wv": "value", "feed_forward.w1": "gate", "feed_forward.w2": "down"}
+    kept = [short for name, short in products.items() if not any(word in name for word in forced)]
+    return Layout(
+        gpus=gpus,
+        tensor=part["tensor"],
+        pipeline=part["pipeline"],
+        context=part["context"],
+        expert=part["expert"] if model.moe else 1,
+        expert_tensor=said["parallelism.expert_tensor_parallel_degree"] if model.moe else 1,
+        sequence_parallel=part["tensor"] > 1,
+        batch=micro,
+        length=said["training.seq_len"],
+        microbatches=max(1, batch // micro),
+        recompute=again,
+        recompute_layers=model.layers // part["pipeline"] // every if every else 0,
+        products=() if fp8 else tuple(kept),
+        fp8=fp8,
+        shard_all=shard * part["context"] > 1,
+        shards=shard * part["context"],
+        parameter_bytes=4 if full else 2,
+        gradient_bytes=4 if full else 2,
+        optimizer_bytes=8 if full else 4,
+    )
 
 
 @cache
