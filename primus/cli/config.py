@@ -18,6 +18,7 @@ from primus.cli.values import text, values
 from primus.errors import ConfigError
 from primus.experiment import Experiment, load_experiment
 from primus.experiment.render import as_json, resolved_yaml
+from primus.experiment.rules import rules, worded
 from primus.experiment.schema import schema, suggestion
 from primus.image.names import reference
 
@@ -111,6 +112,8 @@ def explain(
         rows.append(("default", text(argument.default)))
         if argument.choices:
             rows.append(("choices", ", ".join(map(str, argument.choices))))
+        if bounds := rules(experiment.framework).bounds.get(key):
+            rows.append(("must be", " and ".join(map(worded, bounds))))
     if provenance := experiment.origins.get(key):
         rows.append(("from", f"{provenance.origin.layer}, {provenance.origin}"))
         rows += [("shadows", f"{text(value)} from {at.layer}, {at}") for value, at in reversed(provenance.shadowed)]

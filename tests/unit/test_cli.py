@@ -226,9 +226,17 @@ def test_an_image_has_a_name(registry: str, expected: str) -> None:
 
 
 def test_infinity_is_a_word_in_json(primus: Primus, experiment: Experiment) -> None:
-    done = primus("config", "show", experiment(), "--format=json", "optimizer.lr=.inf", "optimizer.eps=.nan")
+    done = primus(
+        "config",
+        "show",
+        experiment(),
+        "--format=json",
+        "training.max_norm=.inf",
+        "comm.x=.nan",
+        "--allow-unknown=comm.x",
+    )
     found = json.loads(done.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert found["args"]["optimizer"] == {"lr": ".inf", "eps": ".nan"}
+    assert (found["args"]["training"], found["args"]["comm"]) == ({"max_norm": ".inf"}, {"x": ".nan"})
 
 
 def test_a_section_is_explained_by_its_keys(primus: Primus, experiment: Experiment) -> None:

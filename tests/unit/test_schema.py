@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_said(experiment: Experiment, overrides: str, words
         (["--compile.enable", "--training.steps", "3"], {"compile": {"enable": True}, "training": {"steps": 3}}),
         (["--compile.enable", "training.steps=3"], {"compile": {"enable": True}, "training": {"steps": 3}}),
         (["--compile.enable", "false"], {"compile": {"enable": False}}),
-        (["--training.steps", "-1"], {"training": {"steps": -1}}),
+        (["--checkpoint.load_step", "-1"], {"checkpoint": {"load_step": -1}}),
         (["training={steps: 3, seq_len: 4}"], {"training": {"steps": 3, "seq_len": 4}}),
         (["job.description=a=b"], {"job": {"description": "a=b"}}),
         (["job.description="], {"job": {"description": ""}}),

@@ -96,10 +96,6 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
         ]
     if "export" in done:
         options = _section(experiment, "specforge_export")
-        strategy = _strategy(experiment)
-        if options.get("to") == "sglang" and strategy != "eagle3":
-            hint = "specforge_export.to: hf writes a model directory of it"
-            yield _problem(experiment, "specforge_export.to", f"sglang is for eagle3, and this is {strategy}", hint)
         missing += [
             ("specforge_draft", draft or options.get("draft_config"), "write the draft's config.json there"),
         ]
@@ -230,8 +226,6 @@ def _place(experiment: Experiment, step: str, node: Node) -> Node:
             hint=f"run it with --nodes {said['nnodes']}, or leave the key out",
         )
     count = said.get("nproc_per_node") or node.gpus
-    if count < 1:
-        raise ConfigError(f"{prefix}.nproc_per_node is {count}", hint="it is 1 or more")
     if count > node.gpus:
         raise ConfigError(
             f"{prefix}.nproc_per_node is {count}, and this node has {node.gpus}",
