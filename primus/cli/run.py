@@ -12,7 +12,8 @@ import click
 
 from primus import layout
 from primus.cli import note
-from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
+from primus.cli.many import note_other_gpu
+from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, RUN_DIR, option_names
 from primus.cli.settings import with_settings
 from primus.command import Command
 from primus.errors import ConfigError, PrimusError
@@ -77,9 +78,7 @@ from primus.node import gfx_targets, size
     metavar="ARG",
     help="An option for docker run, e.g. --engine-arg=--cpus=8.",
 )
-@click.option(
-    "--run-dir", type=click.Path(path_type=Path), help="[default: <workspace>/<work_group>/<user_name>/<exp_name>]"
-)
+@RUN_DIR
 @click.option("--dev", is_flag=True, help="Mount this checkout's primus/ over the image's, read-only.")
 @click.option("--dry-run", is_flag=True, help="Print what would run and what would be written. Works on any machine.")
 @OVERRIDES
@@ -129,6 +128,7 @@ def run(
         allow_unknown=allow_unknown,
         flags=option_names(run),
     )
+    note_other_gpu([config], accelerator)
     for key in experiment.unknown:
         note(f"{key} is not known to {experiment.framework} and is passed on as it is")
     count, gpus = size(accelerator=experiment.accelerator, nodes=nodes, gpus=gpus_per_node, environ=os.environ)

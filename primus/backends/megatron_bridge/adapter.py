@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from primus.backends import torchrun
 from primus.command import Command
-from primus.errors import ConfigError
+from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
 from primus.node import Node
 
@@ -25,6 +25,16 @@ _OPTIONAL = {
     "nvrx_straggler.enabled": "nvidia_resiliency_ext",
     "tensor_inspect.enabled": "nvdlfw_inspect",
 }
+
+# Inputs that may be a name on the Hugging Face hub; the others are paths.
+HUB = frozenset(
+    {
+        *("hf_path", "checkpoint.pretrained_checkpoint", "checkpoint.hf_source_path", "tokenizer.tokenizer_model"),
+        *("dataset.hf_dataset.path_or_dataset", "dataset.hf_validation_dataset.path_or_dataset"),
+    }
+)
+# What makes an input that is missing.
+MAKERS = {"dataset.data_path": "primus data prepare-megatron makes data of text; its name is without .bin or .idx"}
 
 
 def modules(experiment: Experiment) -> dict[str, str]:
@@ -52,11 +62,18 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
     )
 
 
-def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
-    """torchrun with one process per GPU (or per CPU process), reading <run_dir>/megatron_bridge.json."""
+def problems(experiment: Experiment) -> Iterator[Problem]:
+    """What keeps the experiment from being launched although each of its arguments is right."""
     for name in ("recipe", "flavor"):
         if not experiment.args.get(name):
-            raise ConfigError(f"{name}: is missing", hint="recipe: llama.llama3, flavor: llama3_8b_pretrain_config")
+            hint = "recipe: llama.llama3, flavor: llama3_8b_pretrain_config"
+            yield Problem(message=f"{name}: is missing", where=str(experiment.source), hint=hint)
+
+
+def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
+    """torchrun with one process per GPU (or per CPU process), reading <run_dir>/megatron_bridge.json."""
+    if wrong := tuple(problems(experiment)):
+        raise ConfigError(wrong)
     _refuse_secrets(experiment.args, "")
     config = run_dir / "megatron_bridge.json"
     chosen = {name: experiment.args[name] for name in _CHOICE if experiment.args.get(name) is not None}

@@ -29,6 +29,21 @@ _ENV = {
 }
 _TRACKERS = ("wandb", "tensorboard", "swanlab", "mlflow")
 
+# Inputs that may be a name on the Hugging Face hub; the others are paths.
+HUB = frozenset(
+    {
+        *("model.target_model_path", "model.draft_model_config", "model.draft_checkpoint_path"),
+        *("specforge_capture.target_model_path", "specforge_capture.draft_model_config"),
+        *("specforge_export.draft_config", "specforge_export.embedding_source"),
+    }
+)
+# What makes an input that is missing.
+MAKERS = {
+    "data.hidden_states_path": "specforge_mode: capture makes it",
+    "model.vocab_mapping_path": "specforge_mode: capture makes it, in vocab_mapping/",
+    "specforge_export.checkpoint": "specforge_mode: train makes it",
+}
+
 
 def steps(experiment: Experiment) -> tuple[str, ...]:
     """What this run does: `specforge_mode`, one word or several."""
