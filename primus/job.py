@@ -105,7 +105,7 @@ def with_inputs(
                 for file in files:
                     if not any(file.is_relative_to(mount.target) for mount in (*mounts, *found)):
                         found.append(Mount(source=file, target=file, read_only=True))
-            elif _is_path(item) or (dotted not in adapter.HUB and not _MIXTURE.fullmatch(item)):
+            elif not _MORE_THAN_A_PATH.fullmatch(item) and (_is_path(item) or dotted not in adapter.HUB):
                 if not any(Path(item).is_relative_to(mount.target) for mount in mounts):
                     message = f"{dotted}: {path} does not exist on this machine"
                     missing.append(Problem(message=message, where=where, hint=_maker(dotted, path, adapter)))
@@ -146,15 +146,13 @@ def _maker(dotted: str, path: Path, adapter: ModuleType) -> str:
 
 _TINY = "tiny_llama"  # the directory that the examples of fine-tuning on a CPU have their model and data in
 _LOADERS = ("json", "csv", "parquet", "arrow", "text")  # what Hugging Face's datasets read files with, and no names
-_MIXTURE = re.compile(r"[-+.\de]+|.*://.*|.*[,;].*")  # a weight beside a path, a URL, several patterns in one
+_MORE_THAN_A_PATH = re.compile(r"[-+]?[\d.]+|.*://.*|.*;.*|.*,[\d.]+")  # or less: an address, a mixture, a weight
 _HUB_NAME = re.compile(r"([\w.-]+/)?[\w.-]+")
 _DATA_FILE = re.compile(r".*\.(json|jsonl|txt|csv|parquet|arrow|array_record|tfrecord|model)")
 
 
 def _is_path(text: str) -> bool:
     """Whether the text cannot be a name on a hub, which has one slash and no file's ending."""
-    if "://" in text:
-        return False
     return text.startswith(("/", "./", "../", "~")) or text.count("/") > 1 or bool(_DATA_FILE.fullmatch(text))
 
 

@@ -123,16 +123,7 @@ _WORDS = {
     "null": "null",
 }
 # What other formats, and people, call true and false.
-_TRUTH = {
-    "yes": "true",
-    "on": "true",
-    "y": "true",
-    "1": "true",
-    "no": "false",
-    "off": "false",
-    "n": "false",
-    "0": "false",
-}
+_TRUTH = dict.fromkeys(("yes", "on", "y", "1"), "true") | dict.fromkeys(("no", "off", "n", "0"), "false")
 
 
 def _hint(node: Node, kinds: list[str]) -> str:

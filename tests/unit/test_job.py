@@ -197,7 +197,8 @@ def test_a_bare_name_is_a_path_where_it_can_only_be_one(
     experiment: Experiment, framework: str, overrides: str, on_a_hub: bool
 ) -> None:
     def missing(name: str, *, offline: bool = False) -> list[str]:
-        found = load_experiment(experiment(overrides.format(name), framework=framework), environ={})
+        written = overrides.format(f"'{name}'")
+        found = load_experiment(experiment(written, framework=framework), environ={})
         problems = with_inputs(found, (), offline=offline, environ={})[2]
         return [problem.message for problem in problems if name in problem.message]
 
@@ -206,7 +207,8 @@ def test_a_bare_name_is_a_path_where_it_can_only_be_one(
         [] if on_a_hub else [f"{here} does not exist on this machine"]
     )
     assert len(missing("nofile", offline=True)) == 1
-    assert missing("hf://datasets/a/b.json") == []  # an address is the backend's business
+    for text in ("hf://datasets/nofile/b.json", "./nofile/a*,0.3;./nofile/b*,0.7"):  # the backend knows more of it
+        assert missing(text) == []
 
 
 def test_every_backend_says_which_of_its_inputs_are_on_a_hub() -> None:
