@@ -51,7 +51,7 @@ class _Registry(click.types.StringParamType):
             wrong, hint = f"{value!r} has capital letters, which no image's name has", f"write {value.lower()}"
         else:
             wrong, hint = f"{value!r} is no registry", "write HOST[:PORT][/PATH], such as registry.example.com/team"
-        raise ConfigError(f"{said_as(param, ctx)}{wrong}", hint=hint)
+        raise ConfigError(f"{_said_as(param, ctx)}{wrong}", hint=hint)
 
 
 class _RunDir(click.Path):
@@ -59,11 +59,11 @@ class _RunDir(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if str(value) == "":
-            raise ConfigError(f"{said_as(param, ctx)}is empty", hint="name a directory, or leave it out")
+            raise ConfigError(f"{_said_as(param, ctx)}is empty", hint="name a directory, or leave it out")
         return super().convert(value, param, ctx)
 
 
-def said_as(param: click.Parameter | None, ctx: click.Context | None) -> str:
+def _said_as(param: click.Parameter | None, ctx: click.Context | None) -> str:
     """The option as the user wrote it, before a message: its flag or its variable; "" where a file says it."""
     if param is None or ctx is None:
         return ""

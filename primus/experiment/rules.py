@@ -18,7 +18,7 @@ from typing import Any
 
 from primus.errors import Problem
 from primus.experiment.schema import Schema
-from primus.experiment.types import Provenance
+from primus.experiment.types import LAYERS, Provenance
 
 MATCHES = re.compile(r"/(.*)/")
 SAID = "*"
@@ -84,7 +84,7 @@ def rules(framework: str) -> Rules:
 def broken(
     args: Mapping[str, Any], table: Schema, accelerator: str, stage: str, origins: Mapping[str, Provenance]
 ) -> Iterator[Problem]:
-    """What the arguments (by dotted name) break, each at what the user wrote last of it."""
+    """What the arguments (by dotted name) break, each at what was said of it in the highest layer."""
     ours = rules(table.framework)
     defaults = {} if args.get(ours.elsewhere) else {name: row.default for name, row in table.arguments.items()}
     known = {**defaults, **args}
@@ -101,11 +101,11 @@ def broken(
         names = [_holding(pattern, choices, args, known) for pattern, choices in rule.when.items()]
         if not all(names) or {*outside} & {*names}:  # a wrong number is no part of a combination
             continue
-        said = [name for name in names if name in origins]
+        said = {name: origins[name].origin for name in names if name in origins}
         parts = (f"{name}: {_shown(known[name])}{'' if name in said else ' (the default)'}" for name in names)
         yield Problem(
             message=f"{', '.join(parts)}: {rule.why}",
-            where=str(origins[said[0]].origin) if said else "",
+            where=str(max(said.values(), key=lambda origin: LAYERS.index(origin.layer))) if said else "",
             hint=rule.hint,
         )
 

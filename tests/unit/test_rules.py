@@ -266,6 +266,12 @@ def test_rules_of_the_others(experiment: Experiment, framework: str, words: tupl
     assert bool(found) == bool(expected)
 
 
+def test_a_broken_rule_points_at_the_highest_layer(experiment: Experiment) -> None:
+    path = experiment("quantization: int8", framework="maxtext")
+    with pytest.raises(ConfigError, match=r"^command line, argument 1: quantization: int8, num_experts: 8, "):
+        load_experiment(path, ["num_experts=8", "sparse_matmul=false"], environ={})
+
+
 def test_a_rule_may_be_for_one_stage(experiment: Experiment) -> None:
     path = experiment("{recipe: llama.llama3, flavor: llama32_1b_peft_config}", framework="megatron_bridge")
     path.write_text(path.read_text().replace("pre_trainer", "post_trainer"))
