@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
-from primus.experiment.paths import absolute, exists
+from primus.experiment.paths import absolute, exists, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +112,8 @@ def with_inputs(
 ) -> tuple[Experiment, tuple[Mount, ...], tuple[Problem, ...]]:
     """The experiment with its existing input paths made absolute, the mounts they need, and what is missing.
 
-    A backend's input arguments hold a path or a name on a hub, or a list of paths: what exists here, or cannot be a
-    hub's name, is a path. Offline, a name on a hub must be in the Hugging Face cache.
+    A backend's input arguments hold a path, a list of paths or, those in its HUB, a name on a hub: what exists here, or
+    cannot be a hub's name, is a path. Offline, a name on a hub must be in the Hugging Face cache.
     """
     adapter = import_module(f"primus.backends.{experiment.framework}.adapter")
     args: dict[str, Any] = _copy(experiment.args)
@@ -137,13 +139,12 @@ def with_inputs(
                 for file in files:
                     if not any(file.is_relative_to(mount.target) for mount in (*mounts, *found)):
                         found.append(Mount(source=file, target=file, read_only=True))
-            elif _is_path(item):
+            elif not _MORE_THAN_A_PATH.fullmatch(item) and (_is_path(item) or dotted not in adapter.HUB):
                 if not any(Path(item).is_relative_to(mount.target) for mount in mounts):
                     message = f"{dotted}: {path} does not exist on this machine"
-                    hint = "--mount SRC:DST shows the container a path under another name"
-                    missing.append(Problem(message=message, where=where, hint=hint))
-            elif offline and not isinstance(value, list) and _HUB_NAME.fullmatch(item) and not _cached(item, environ):
-                message = f"{dotted}: {item} is on the Hugging Face hub and not in this machine's cache"
+                    missing.append(Problem(message=message, where=where, hint=_maker(dotted, path, adapter)))
+            elif offline and dotted in adapter.HUB and _is_name(item) and not _cached(item, environ):
+                message = f"{dotted}: {item} is no path here, and not in this machine's cache of the Hugging Face hub"
                 hint = "fetch it where there is a network (hf download), or give a directory that holds it"
                 missing.append(Problem(message=message, where=where, hint=hint))
     return replace(experiment, args=args), (*mounts, *found), tuple(missing)
@@ -168,13 +169,29 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and os.access(path, os.R_OK)
 
 
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+def _maker(dotted: str, path: Path, adapter: ModuleType) -> str:
+    """What makes a missing input, if we have something that does; else how a container sees what is elsewhere."""
+    if _TINY in path.parts:
+        folder = Path(*path.parts[: path.parts.index(_TINY) + 1])
+        return f"python3 examples/data/make_tiny_llama.py {shlex.quote(shown(folder))} makes it"
+    made: Mapping[str, str] = getattr(adapter, "MAKERS", {})
+    return made.get(dotted, "--mount SRC:DST shows the container a path under another name")
+
+
+_TINY = "tiny_llama"  # the directory that the examples of fine-tuning on a CPU have their model and data in
+_LOADERS = ("json", "csv", "parquet", "arrow", "text")  # what Hugging Face's datasets read files with, and no names
+_MORE_THAN_A_PATH = re.compile(r"[-+]?[\d.]+|.*://.*|.*;.*|.*,[\d.]+")  # or less: an address, a mixture, a weight
+_HUB_NAME = re.compile(r"([\w.-]+/)?[\w.-]+")
 _DATA_FILE = re.compile(r".*\.(json|jsonl|txt|csv|parquet|arrow|array_record|tfrecord|model)")
 
 
 def _is_path(text: str) -> bool:
     """Whether the text cannot be a name on a hub, which has one slash and no file's ending."""
-    return text.startswith(("/", "./", "../")) or text.count("/") > 1 or bool(_DATA_FILE.fullmatch(text))
+    return text.startswith(("/", "./", "../", "~")) or text.count("/") > 1 or bool(_DATA_FILE.fullmatch(text))
+
+
+def _is_name(text: str) -> bool:
+    return bool(_HUB_NAME.fullmatch(text)) and text not in _LOADERS
 
 
 def _cached(name: str, environ: Mapping[str, str]) -> bool:

@@ -21,12 +21,11 @@ from typing import Any, Literal
 from primus.errors import Problem
 from primus.experiment import Experiment, Provenance, flat
 from primus.experiment.schema import Schema, schema
-from primus.experiment.types import COMMAND_LINE, EXPERIMENT, MODEL_PRESET, MODULE_PRESET
+from primus.experiment.types import LAYERS
 
 # How far from a number the nearest that fits is looked for.
 _FAR = 1024
 _MOST_NODES = 1024  # of the smallest number of nodes
-_LAYERS = (MODULE_PRESET, MODEL_PRESET, EXPERIMENT, COMMAND_LINE)
 _WORDS = {
     "multiple": "is not a multiple of",
     "equal": "is not",
@@ -223,7 +222,7 @@ def _where(requirement: Requirement, origins: Mapping[str, Provenance]) -> str:
     """Where the user said the most particular of the numbers, which is the likeliest to be wrong."""
     names = [name for number in (*requirement.parts, *requirement.whole) for name in (number.name, *number.keys)]
     said = [origins[name].origin for name in names if name in origins]
-    return str(max(said, key=lambda origin: _LAYERS.index(origin.layer))) if said else ""
+    return str(max(said, key=lambda origin: LAYERS.index(origin.layer))) if said else ""
 
 
 _Good = Callable[[Said, "Size | None"], bool]

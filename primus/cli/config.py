@@ -14,13 +14,14 @@ from primus.cli.config_schema import schema_
 from primus.cli.config_settings import settings
 from primus.cli.import_hf import import_hf
 from primus.cli.import_settings import import_settings
-from primus.cli.many import gpus_of
-from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
+from primus.cli.many import gpus_of, note_other_gpu
+from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names, without_assignments
 from primus.cli.settings import with_settings
 from primus.cli.values import text, values
 from primus.errors import ConfigError
 from primus.experiment import Experiment, load_experiment
 from primus.experiment.render import as_json, resolved_yaml
+from primus.experiment.rules import rules, worded
 from primus.experiment.schema import not_here, schema, suggestion
 from primus.image.names import reference
 
@@ -58,6 +59,7 @@ def show(
         allow_unknown=allow_unknown,
         flags=option_names(show),
     )
+    note_other_gpu([file], accelerator)
     if form == "json":
         image = reference(experiment.framework, experiment.accelerator, registry=registry)
         click.echo(as_json(experiment, image=image, origins=origin))
@@ -69,27 +71,44 @@ def show(
 
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.argument("key", required=False)
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes of 8 GPUs, for the memory.")
+@click.argument("key", nargs=-1, metavar="[KEY] [KEY=VALUE]...", callback=without_assignments)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Nodes of 8 GPUs, or on cpu of one process, for the memory.",
+)
 @EXPERIMENT
 def explain(
     file: Path,
-    key: str | None,
+    key: tuple[str, ...],
     nodes: int,
     accelerator: str | None,
     registry: str,
     preset_dirs: tuple[Path, ...],
     allow_unknown: tuple[str, ...],
+    overrides: tuple[str, ...],
 ) -> None:
     """Say what KEY is in FILE: value, type, default, where it comes from and what it shadowed.
 
-    Without KEY: the model's size, how it is spread over GPUs, and the memory that each of them needs.
+    Without KEY: the model's size, how it is spread over GPUs (on cpu, processes), and the memory that each needs.
+    KEY=VALUE is an override, as for primus run.
     """
-    experiment = load_experiment(file, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown)
-    table = schema(experiment.framework)
-    if key is None:
+    if len(key) > 1:
+        raise click.UsageError(f"One KEY at a time, not {', '.join(key)}.")
+    experiment = load_experiment(
+        file, overrides, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown
+    )
+    note_other_gpu([file], accelerator)
+    if key:
+        _explain_key(experiment, key[0])
+    else:
         _explain_memory(experiment, nodes)
-        return
+
+
+def _explain_key(experiment: Experiment, key: str) -> None:
+    table = schema(experiment.framework)
     said = values(experiment)
     argument = table.arguments.get(key)
     if argument is None and key not in said:
@@ -117,6 +136,8 @@ def explain(
             rows.append(("choices", ", ".join(map(str, argument.choices))))
         if argument.since:
             rows.append(("since", f"{experiment.framework} {argument.since}"))
+        if bounds := rules(experiment.framework).bounds.get(key):
+            rows.append(("must be", " and ".join(map(worded, bounds))))
     if provenance := experiment.origins.get(key):
         rows.append(("from", f"{provenance.origin.layer}, {provenance.origin}"))
         rows += [("shadows", f"{text(value)} from {at.layer}, {at}") for value, at in reversed(provenance.shadowed)]

@@ -10,11 +10,12 @@ import click
 
 from primus import job, layout
 from primus.cli import note, report
-from primus.cli.many import each, experiments, gpus_of
-from primus.cli.options import EXPERIMENT
+from primus.cli.many import each, experiments, gpus_of, note_other_gpu
+from primus.cli.options import EXPERIMENT, without_assignments
 from primus.errors import ConfigError, PrimusError, Problem
 from primus.experiment import load_experiment
 from primus.experiment.paths import shown
+from primus.experiment.types import COMMAND_LINE
 
 
 class _Way(NamedTuple):
@@ -25,36 +26,45 @@ class _Way(NamedTuple):
     allow_unknown: tuple[str, ...]
     nodes: int | None
     gpus_per_node: int | None
+    overrides: tuple[str, ...]
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE|DIRECTORY...")
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE|DIRECTORY... [KEY=VALUE]...", callback=without_assignments
+)
 @click.option("--nodes", type=click.IntRange(1), help="Check that they can start on so many nodes, too.")
 @click.option("--gpus-per-node", type=click.IntRange(1), help="GPUs of each node; on cpu, processes.  [default: 8; 1]")
 @EXPERIMENT
 def check(
-    files: tuple[Path, ...],
+    files: tuple[str, ...],
     nodes: int | None,
     gpus_per_node: int | None,
     accelerator: str | None,
     registry: str,
     preset_dirs: tuple[Path, ...],
     allow_unknown: tuple[str, ...],
+    overrides: tuple[str, ...],
 ) -> None:
     """Check experiments, and say everything that is wrong with each. Exits with 2 if anything is.
 
     Of a directory, every *.yaml below it is checked, but for presets (modules/, models/) and primus.yaml.
     What can never start, such as layers that do not divide by the stages, is refused in any case; whether the world
-    size fits is seen with --nodes.
+    size fits is seen with --nodes. KEY=VALUE, after the files, overrides an argument of them all.
     """
-    paths = experiments(files)
-    way = _Way(accelerator, preset_dirs, allow_unknown, nodes, gpus_per_node)
+    if not files:
+        raise click.UsageError(f"Missing argument 'FILE|DIRECTORY...' before {overrides[0]}.")
+    paths = experiments(map(Path, files))
+    note_other_gpu(paths, accelerator)
+    way = _Way(accelerator, preset_dirs, allow_unknown, nodes, gpus_per_node, overrides)
     wrong = 0
     found = each(_check, [(path, way) for path in paths], label="checking")
     for path, problems in zip(paths, found, strict=True):
         if problems:
             wrong += 1
-            if not any(problem.where.startswith(shown(path)) for problem in problems):
+            if all(problem.where.startswith(COMMAND_LINE) for problem in problems):
+                note(f"{path}:")
+            elif not any(problem.where.startswith(shown(path)) for problem in problems):
                 note(f"{path}, by what it extends or stands on:")
             report(PrimusError(problems))
         elif len(paths) == 1:
@@ -70,7 +80,11 @@ def _check(task: tuple[Path, _Way]) -> tuple[Problem, ...]:
     path, way = task
     try:
         found = load_experiment(
-            path, preset_dirs=way.preset_dirs, accelerator=way.accelerator, allow_unknown=way.allow_unknown
+            path,
+            way.overrides,
+            preset_dirs=way.preset_dirs,
+            accelerator=way.accelerator,
+            allow_unknown=way.allow_unknown,
         )
     except PrimusError as error:
         return error.problems

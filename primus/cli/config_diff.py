@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from primus.cli.options import EXPERIMENT
+from primus.cli.options import ASSIGNMENTS, EXPERIMENT
 from primus.cli.values import text, values
 from primus.errors import ConfigError
 from primus.experiment import Experiment, load_experiment
@@ -22,6 +22,7 @@ from primus.experiment.schema import schema
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @EXPERIMENT
+@ASSIGNMENTS
 def diff(
     a: Path,
     b: Path,
@@ -30,13 +31,17 @@ def diff(
     registry: str,
     preset_dirs: tuple[Path, ...],
     allow_unknown: tuple[str, ...],
+    overrides: tuple[str, ...],
 ) -> None:
     """Compare two experiments by what they come to, the backend's defaults included, with where each value is said.
 
-    A and B are experiments or the directories of past runs. Exits with 0 whatever they differ in.
+    A and B are experiments or the directories of past runs; KEY=VALUE overrides an argument of both. Exits with 0
+    whatever they differ in.
     """
     first, second = (
-        load_experiment(_file(path), preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown)
+        load_experiment(
+            _file(path), overrides, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown
+        )
         for path in (a, b)
     )
     found = differences(first, second)

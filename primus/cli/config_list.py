@@ -18,6 +18,7 @@ from primus.errors import ConfigError, PrimusError
 from primus.experiment import load_experiment
 from primus.experiment.paths import exists
 from primus.experiment.schema import frameworks
+from primus.models.gpus import SKUS
 
 # What follows the model in an example's name: precision and stage.
 _NOT_THE_MODEL = re.compile("-|_(?:lora|sft|pretrain|posttrain)")
@@ -40,7 +41,7 @@ class _Row:
 @click.command("list")
 @click.argument("directories", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE|DIRECTORY]...")
 @click.option("--framework", type=click.Choice(frameworks()), help="Only this backend's.")
-@click.option("--sku", help="Only for this GPU: MI300X, MI325X, MI355X, CPU.")
+@click.option("--sku", help=f"Only for this GPU: {', '.join((*SKUS, 'CPU'))}.")
 @click.option("--model", help="Only models with this in their name, e.g. llama3.")
 @click.option("--precision", help="Only with this in their precision, e.g. fp8, bf16.")
 @click.option("--gpus-per-node", type=click.IntRange(1), help="GPUs of each node.  [default: 8; on cpu 1]")

@@ -10,8 +10,10 @@ from typing import TypeVar
 
 import click
 
+from primus.cli import note
 from primus.errors import ConfigError
 from primus.experiment.paths import exists
+from primus.models.gpus import SKUS
 
 # Below this many for each, starting processes takes longer than what they save.
 _WORTH_A_PROCESS = 16
@@ -65,6 +67,13 @@ def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator
     # A fork has everything imported already; nothing here has threads.
     with multiprocessing.get_context("fork").Pool(processes) as pool:
         yield from pool.imap(function, items, chunksize=8)
+
+
+def note_other_gpu(paths: Sequence[Path], accelerator: str | None) -> None:
+    """Say so if the option makes CPU runs of examples that are written for a GPU."""
+    gpus = {path.absolute().parent.name for path in paths if path.absolute().parent.parent.name == "configs"}
+    if accelerator == "cpu" and (meant := sorted(gpus & SKUS.keys())):
+        note(f"--accelerator cpu: written for {', '.join(meant)}, and taken as it is; examples/*/configs/CPU are small")
 
 
 def gpus_of(accelerator: str, given: int | None) -> int:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from primus.errors import ConfigError
+from primus.experiment.overrides import is_assignment
+from primus.experiment.paths import exists
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,8 +31,57 @@ TARGET = click.option(
     show_envvar=True,
     help="What the image is for.",
 )
+_NAME = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_REGISTRY = re.compile(rf"(?:{_NAME}|\[[0-9a-f:]+\])(?::[0-9]+)?(?:/{_NAME})*/?")
+
+
+class _Registry(click.types.StringParamType):
+    """HOST[:PORT][/PATH], as a part of an image's name: no address, no user, no capital letter."""
+
+    name = "HOST[:PORT][/PATH]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value or _REGISTRY.fullmatch(value):
+            return str(value)
+        if "@" in value:  # and is not shown
+            wrong, hint = "holds a user or a password", "write HOST[:PORT][/PATH]; docker login HOST asks for the rest"
+        elif "://" in value:
+            wrong, hint = f"{value!r} is an address", f"write {value.partition('://')[2].lower()}"
+        elif _REGISTRY.fullmatch(value.lower()):
+            wrong, hint = f"{value!r} has capital letters, which no image's name has", f"write {value.lower()}"
+        else:
+            wrong, hint = f"{value!r} is no registry", "write HOST[:PORT][/PATH], such as registry.example.com/team"
+        raise ConfigError(f"{_said_as(param, ctx)}{wrong}", hint=hint)
+
+
+class _RunDir(click.Path):
+    """A directory that has a name: what is empty would be the current one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) == "":
+            raise ConfigError(f"{_said_as(param, ctx)}is empty", hint="name a directory, or leave it out")
+        return super().convert(value, param, ctx)
+
+
+def _said_as(param: click.Parameter | None, ctx: click.Context | None) -> str:
+    """The option as the user wrote it, before a message: its flag or its variable; "" where a file says it."""
+    if param is None or ctx is None:
+        return ""
+    source = ctx.get_parameter_source(str(param.name))
+    if source is click.core.ParameterSource.ENVIRONMENT:
+        return f"{param.envvar}: "
+    return f"{max(param.opts, key=len)}: "
+
+
+RUN_DIR = click.option(
+    "--run-dir",
+    type=_RunDir(path_type=Path),
+    metavar="DIR",
+    help="[default: <workspace>/<work_group>/<user_name>/<exp_name>]",
+)
 REGISTRY = click.option(
     "--registry",
+    type=_Registry(),
     default="",
     envvar="PRIMUS_REGISTRY",
     show_envvar=True,
@@ -56,8 +110,17 @@ ALLOW_UNKNOWN = click.option(
     help="Let an argument through that the backend is not known to take.",
 )
 OVERRIDES = click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[KEY=VALUE | --KEY VALUE]...")
+# Beside files, an override is KEY=VALUE and no option: a misspelt one of ours would pass for it.
+ASSIGNMENTS = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 # Words that are no option of ours are overrides of the experiment's arguments.
 PASS_UNKNOWN = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
+
+
+def without_assignments(ctx: click.Context, _param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words up to the first KEY=VALUE that is no file; the rest become the command's `overrides`."""
+    first = next((at for at, word in enumerate(words) if is_assignment(word) and not exists(Path(word))), len(words))
+    ctx.params["overrides"] = words[first:]
+    return words[:first]
 
 
 def option_names(command: click.Command) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ import click
 from primus import layout
 from primus.cli import note
 from primus.cli.from_env import FLAG, with_from_env
-from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
+from primus.cli.many import note_other_gpu
+from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, RUN_DIR, option_names
 from primus.cli.settings import with_settings
 from primus.cli.slurm import NAMES, SLURM, take
 from primus.command import Command
@@ -90,9 +91,7 @@ from primus.record import DRY_RUN, Record, new_id, records
     metavar="ARG",
     help="An option for docker run, e.g. --engine-arg=--cpus=8.",
 )
-@click.option(
-    "--run-dir", type=click.Path(path_type=Path), help="[default: <workspace>/<work_group>/<user_name>/<exp_name>]"
-)
+@RUN_DIR
 @SLURM
 @click.option("--slurm-task", is_flag=True, help="This is one task of srun's on each node: take the place from Slurm.")
 @click.option("--record", type=click.Path(path_type=Path, file_okay=False), hidden=True)
@@ -169,6 +168,7 @@ def run(
             allow_unknown=allow_unknown,
             flags=option_names(run),
         )
+        note_other_gpu([config], accelerator)
         for key in experiment.unknown:
             note(f"{key} is not known to {experiment.framework} and is passed on as it is")
         # A cluster's nodes are not this machine.

@@ -160,6 +160,8 @@ def _value(node: Node, option: click.Option) -> Any:
         return value
     try:
         option.type.convert(node.text, option, None)  # click converts it again, but would not know the place
+    except ConfigError as error:
+        raise ValueError(error.problems[0].message, error.problems[0].hint) from error
     except click.BadParameter as error:
         raise ValueError(error.message.rstrip("."), f"see primus run --help on {max(option.opts, key=len)}") from error
     return node.text

@@ -35,7 +35,7 @@ def coerce(node: Node, argument: Argument) -> Any:
         value = _as(node, kind)
         if value is not _NO:
             return _chosen(value, argument, node)
-    raise ValueError(f"must be {argument.type}, not {_shown(node)}", _list_hint(node, kinds) or _bool_hint(node, kinds))
+    raise ValueError(f"must be {argument.type}, not {_shown(node)}", _hint(node, kinds))
 
 
 _NO = object()
@@ -115,20 +115,42 @@ def _quote_hint(node: Scalar, kinds: list[str]) -> str:
     )
 
 
-def _bool_hint(node: Node, kinds: list[str]) -> str:
-    if "bool" in kinds and isinstance(node, Scalar):
-        value = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
-        if meant := value.get(node.text.lower()):
-            return f"write {meant}"
-    return ""
+_WORDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "dict": "keys with values: {key: value}",
+    "null": "null",
+}
+# What other formats, and people, call true and false.
+_TRUTH = dict.fromkeys(("yes", "on", "y", "1"), "true") | dict.fromkeys(("no", "off", "n", "0"), "false")
 
 
-def _list_hint(node: Node, kinds: list[str]) -> str:
-    if isinstance(node, Scalar) and any(kind.startswith("list") for kind in kinds):
-        return f"write a list: [{node.text}]"
+def _hint(node: Node, kinds: list[str]) -> str:
+    """What to write instead of a value that does not fit."""
+    if isinstance(node, Scalar):
+        number = plain_value(node.text)
+        if "bool" in kinds and node.text.lower() in _TRUTH:
+            return f"write {_TRUTH[node.text.lower()]}"
+        if "int" in kinds and isinstance(number, float) and number.is_integer() and abs(number) < 1e15:
+            return f"write {int(number)}"
+        if any(kind.startswith("list") and _as(node, kind[5:-1] or "any") is not _NO for kind in kinds):
+            return f"write a list: [{node.text}]"
     if isinstance(node, Seq):
         for kind in kinds:
             for number, item in enumerate(node.items, start=1):
                 if kind.startswith("list[") and _as(item, kind[5:-1]) is _NO:
-                    return f"item {number} is {_shown(item)}"
-    return ""
+                    return f"item {number} is {_shown(item)}; write {_worded(kind)}"
+        if len(node.items) == 1 and any(_as(node.items[0], kind) is not _NO for kind in kinds):
+            return f"write {node.items[0].text} without brackets" if isinstance(node.items[0], Scalar) else ""
+    return f"write {' or '.join(map(_worded, kinds))}"
+
+
+def _worded(kind: str) -> str:
+    """A type as what one writes: list[int] as "a list of whole numbers: [1, 2]"."""
+    inner = kind[5:-1]
+    if not kind.startswith("list"):
+        return _WORDS[kind]
+    many = {"int": "whole numbers: [1, 2]", "float": "numbers: [0.1, 0.2]", "bool": "true and false: [true, false]"}
+    return f"a list of {many[inner]}" if inner in many else "a list: [a, b]"

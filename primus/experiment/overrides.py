@@ -37,7 +37,7 @@ def _pairs(words: list[str]) -> Iterator[tuple[int, str, str]]:
         if match := _ASSIGNMENT.fullmatch(word):
             yield number, match[2], match[3]
         elif match := _OPTION.fullmatch(word):
-            if position < len(words) and not words[position].startswith("--") and not _is_assignment(words[position]):
+            if position < len(words) and not words[position].startswith("--") and not is_assignment(words[position]):
                 yield number, match[1], words[position]
                 position += 1
             else:
@@ -50,7 +50,8 @@ def _pairs(words: list[str]) -> Iterator[tuple[int, str, str]]:
             )
 
 
-def _is_assignment(word: str) -> bool:
+def is_assignment(word: str) -> bool:
+    """Whether the word is KEY=VALUE or --KEY=VALUE."""
     return bool(_ASSIGNMENT.fullmatch(word))
 
 

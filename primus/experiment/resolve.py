@@ -74,7 +74,7 @@ def load_experiment(
     problems += result.problems
     origins = _origins(document, shadowed, merged, arg_shadowed, table)
     if not result.problems:
-        problems += rules.broken(flat(result.args, table), table, said.accelerator, origins)
+        problems += rules.broken(flat(result.args, table), table, said.accelerator, STAGES[said.module], origins)
     if problems:
         raise ConfigError(sorted(problems, key=_place))
     return Experiment(
@@ -139,11 +139,15 @@ def _origins(
 def _arguments(node: Map, table: schema.Schema, at: Key = ()) -> Iterable[tuple[Key, Node]]:
     for key, value in node.items.items():
         here = (*at, key)
-        dotted = ".".join(here)
-        if isinstance(value, Map) and (dotted not in table.arguments or dotted in table.sections):
+        if isinstance(value, Map) and _is_section(".".join(here), table):
             yield from _arguments(value, table, here)
         else:
             yield here, value
+
+
+def _is_section(dotted: str, table: schema.Schema) -> bool:
+    """Whether a mapping there holds arguments, and is not the value of one; a section may be an argument besides."""
+    return dotted in table.sections or dotted not in table.arguments
 
 
 def flat(args: Mapping[str, Any], table: schema.Schema, prefix: str = "") -> dict[str, Any]:
@@ -151,7 +155,7 @@ def flat(args: Mapping[str, Any], table: schema.Schema, prefix: str = "") -> dic
     result: dict[str, Any] = {}
     for key, value in args.items():
         dotted = f"{prefix}{key}"
-        if isinstance(value, Mapping) and (dotted not in table.arguments or dotted in table.sections):
+        if isinstance(value, Mapping) and _is_section(dotted, table):
             result.update(flat(value, table, f"{dotted}."))
         else:
             result[dotted] = value

@@ -10,6 +10,7 @@ from typing import Any
 from primus.experiment import paths
 
 MODULE_PRESET, MODEL_PRESET, EXPERIMENT, COMMAND_LINE = "module preset", "model preset", "experiment", "command line"
+LAYERS = (MODULE_PRESET, MODEL_PRESET, EXPERIMENT, COMMAND_LINE)  # from lowest to highest
 ACCELERATORS = ("rocm", "cpu")
 STAGES = {"pre_trainer": "pretrain", "post_trainer": "posttrain"}
 

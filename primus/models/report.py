@@ -23,6 +23,13 @@ class Report:
     layout: Layout
     memory: Memory
     sku: str
+    unit: str  # what each share is for: a GPU, or on cpu a process
+
+    @property
+    def shares(self) -> str:
+        """How many there are, in words."""
+        count = self.layout.gpus
+        return f"{count} {self.unit}{'' if count == 1 else 's' if self.unit == 'GPU' else 'es'}"
 
     @property
     def has(self) -> int:
@@ -54,12 +61,13 @@ def report(experiment: Experiment, *, gpus: int = 8, gfx: str = "") -> Report:
         memory = estimate(model, spread)
     except (ZeroDivisionError, IndexError) as error:  # a size of zero, or below
         raise ValueError("one of its sizes is not above zero") from error
-    sku = experiment.source.absolute().parent.name
+    sku = experiment.source.absolute().parent.name if experiment.accelerator == "rocm" else ""
     return Report(
         model=model,
         layout=spread,
         memory=memory,
         sku=sku if sku in SKUS else BY_GFX.get(gfx, ""),
+        unit="GPU" if experiment.accelerator == "rocm" else "process",
     )
 
 
@@ -95,9 +103,12 @@ def rows(found: Report) -> list[tuple[str, str]]:
     has = f" of {found.has} GiB on an {found.sku}" if found.has else ""
     return [
         ("model", f"{billions(count)} parameters{f', {billions(active)} active' if active != count else ''}{unknown}"),
-        ("layout", f"{spread.gpus} GPUs: {', '.join(f'{name} {size}' for name, size in ways if size > 1) or 'alone'}"),
+        ("layout", f"{found.shares}: {', '.join(f'{name} {size}' for name, size in ways if size > 1) or 'alone'}"),
         ("batch", f"{spread.batch} x {spread.length} tokens at a time, {said}"),
-        ("memory per GPU", "an estimate, without fragmentation and communication buffers"),
+        (
+            f"memory {'per GPU' if found.unit == 'GPU' else 'of each'}",
+            "an estimate, without fragmentation and communication buffers",
+        ),
         ("  parameters", gib(memory.parameters)),
         ("  gradients", gib(memory.gradients)),
         ("  optimizer", gib(memory.optimizer)),

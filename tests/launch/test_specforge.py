@@ -173,9 +173,9 @@ def test_what_specforge_refuses_is_said(specforge_python: Path, run_dir: Path) -
     assert run.code == 1
     assert f"error: data.hidden_states_path: no *.ckpt below {features}" in run.output
     (features / "data_0.ckpt").touch()
-    run = launch(*words, "training.warmup_ratio=2", python=specforge_python)
+    run = launch(*words, "runtime.in_flight_low_watermark=300", python=specforge_python)
     assert run.code == 1
-    assert "error: training.warmup_ratio: Input should be less than or equal to 1" in run.output
+    assert "runtime.in_flight_low_watermark must be <= runtime.in_flight_high_watermark" in run.output
 
 
 @pytest.mark.parametrize("processes", [1, 2])

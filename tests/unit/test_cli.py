@@ -17,8 +17,9 @@ from primus.experiment import load_experiment
 from primus.image.manifest import COMPILED, Manifest, check, check_compiled, from_labels, inside
 from primus.image.names import reference
 from primus.launchers import container
+from primus.models.gpus import SKUS
 
-from .conftest import Experiment, Outcome, Primus, Write
+from .conftest import ROOT, Experiment, Outcome, Primus, Write
 
 
 @pytest.mark.parametrize(("error", "code"), [(PrimusError, 1), (ConfigError, 2), (ImageError, 3), (LaunchError, 4)])
@@ -198,7 +199,7 @@ def test_an_image_that_lacks_what_is_compiled_is_refused_before_a_container_star
     assert "i:1 was built without transformer_engine; needed by attention: cudnn_flash_te (attention=flash" in done.err
     assert "hint: build it anew: docker buildx bake maxtext" in done.err
     assert not Path("output").exists()
-    monkeypatch.setattr(container, "_supervised", lambda *_: 0)
+    monkeypatch.setattr(container, "_supervised", lambda *_, **__: 0)
     assert run("attention=dot_product", "--accelerator=rocm", "--run-dir=other").code == 0
     labels["io.primus.compiled"] = "transformer_engine"
     assert run("attention=cudnn_flash_te", "--accelerator=rocm").code == 0
@@ -266,9 +267,17 @@ def test_an_image_has_a_name(registry: str, expected: str) -> None:
 
 
 def test_infinity_is_a_word_in_json(primus: Primus, experiment: Experiment) -> None:
-    done = primus("config", "show", experiment(), "--format=json", "optimizer.lr=.inf", "optimizer.eps=.nan")
+    done = primus(
+        "config",
+        "show",
+        experiment(),
+        "--format=json",
+        "training.max_norm=.inf",
+        "comm.x=.nan",
+        "--allow-unknown=comm.x",
+    )
     found = json.loads(done.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert found["args"]["optimizer"] == {"lr": ".inf", "eps": ".nan"}
+    assert (found["args"]["training"], found["args"]["comm"]) == ({"max_norm": ".inf"}, {"x": ".nan"})
 
 
 def test_a_section_is_explained_by_its_keys(primus: Primus, experiment: Experiment) -> None:
@@ -409,3 +418,59 @@ def test_a_run_directory_is_one_backends(primus: Primus, experiment: Experiment)
     done = primus("run", "--config", experiment(), "--run-dir=there", "--dry-run")
     assert done.code == 2
     assert "there: holds a run of maxtext, and this is one of torchtitan" in done.err
+
+
+MI300X = "examples/torchtitan/configs/MI300X/llama3.1_8B-BF16-pretrain.yaml"
+
+
+@pytest.mark.parametrize("words", [("run", "--dry-run", "--config"), ("config", "check"), ("config", "explain")])
+def test_a_gpus_example_on_a_cpu_is_noted_once(primus: Primus, words: tuple[str, ...]) -> None:
+    note = "primus: --accelerator cpu: written for MI300X, and taken as it is"
+    done = primus(*words, ROOT / MI300X, "--accelerator=cpu")
+    assert (done.code, done.err.count(note)) == (0, 1)
+    assert note not in primus(*words, ROOT / MI300X).err
+    assert note not in primus(*words, ROOT / "examples/maxtext/configs/CPU", "--accelerator=cpu").err
+
+
+def test_explain_takes_overrides(primus: Primus, experiment: Experiment) -> None:
+    done = primus("config", "explain", experiment(), "training.steps", "training.steps=7", "optimizer.lr=1")
+    assert done.out.startswith("key      training.steps\nvalue    7\n")
+    done = primus("config", "explain", ROOT / MI300X, "training.seq_len=1024")
+    assert "x 1024 tokens at a time" in done.out
+    assert "One KEY at a time, not a, b." in primus("config", "explain", experiment(), "a", "b").err
+
+
+def test_check_and_diff_take_overrides_for_all_of_their_files(primus: Primus, experiment: Experiment) -> None:
+    path = experiment("training: {steps: 5}")
+    other = path.with_name("b.yaml")
+    other.write_text(path.read_text().replace("steps: 5", "steps: 6"))
+    assert primus("config", "check", path, other, "training.steps=7").out == "2 files: ok\n"
+    done = primus("config", "check", path, other, "training.steps=x")
+    assert (done.code, done.err.count("error: command line, argument 1: training.steps: must be int")) == (2, 2)
+    assert f"primus: {path}:\n" in done.err
+    assert "training.steps" in primus("config", "diff", path, other).out
+    assert primus("config", "diff", path, other, "training.steps=7").out == "the same\n"
+    for command, words in (("check", (path,)), ("diff", (path, other))):
+        assert "No such option '--nodess'" in primus("config", command, *words, "--nodess=2").err
+    assert "Missing argument 'FILE|DIRECTORY...'" in primus("config", "check", "training.steps=7").err
+    strange = path.with_name("a=b.yaml")
+    strange.write_text(path.read_text())
+    assert primus("config", "check", strange).out == "a=b.yaml: ok\n"
+
+
+def test_list_names_every_gpu_there_is(primus: Primus) -> None:
+    said = " ".join(primus("config", "list", "--help").out.split())
+    assert f"Only for this GPU: {', '.join(SKUS)}, CPU." in said
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "layout"),
+    [
+        ("maxtext/configs/CPU/llama2_tiny-pretrain.yaml", (), "1 process: alone"),
+        ("maxtext/configs/CPU/llama2_tiny-pretrain.yaml", ("--nodes=2",), "2 processes: data 2"),
+        ("torchtitan/configs/MI300X/llama3.1_8B-BF16-pretrain.yaml", (), "8 GPUs: data 8"),
+    ],
+)
+def test_explain_counts_gpus_or_processes(primus: Primus, file: str, words: tuple[str, ...], layout: str) -> None:
+    done = primus("config", "explain", ROOT / "examples" / file, *words)
+    assert f"layout          {layout}\n" in done.out

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from primus.experiment import load_experiment
+from primus.experiment.schema import frameworks, schema
 from primus.job import Mount, default_engine, with_env, with_inputs
 
-from .conftest import Experiment, Primus, Write
+from .conftest import ROOT, Experiment, Primus, Write
 
 TITAN = "training: {{dataset: text, dataset_path: '{}'}}"
 
@@ -166,3 +168,71 @@ def test_the_run_directory_is_absolute_and_always_the_same(experiment: Experimen
     path.write_text(path.read_text().replace("./output", workspace))
     base = {"~/w": Path(os.environ["HOME"]) / "w", "w": Path.cwd() / "w", "/w": Path("/w")}[workspace]
     assert load_experiment(path, environ={}).run_dir == base / "amd" / "root" / "tiny"
+
+
+PATHS = [  # an input, and whether a bare name may be one of a hub's
+    ("torchtitan", "model: {{hf_assets_path: {}}}", False),
+    ("torchtitan", "checkpoint: {{initial_load_path: {}}}", False),
+    ("torchtitan", "training: {{dataset: c4, dataset_path: {}}}", True),
+    ("megatron", "load: {}", False),
+    ("megatron", "vocab_file: {}", False),
+    ("megatron", "data_path: ['0.5', {}]", False),
+    ("megatron", "tokenizer_model: {}", True),
+    ("megatron_bridge", "recipe: llama.llama3\nhf_path: {}", True),
+    ("megatron_bridge", "recipe: llama.llama3\ndataset: {{dataset_root: {}}}", False),
+    ("maxtext", "dataset_type: hf\nhf_path: json\nhf_train_files: {}", False),
+    ("maxtext", "dataset_type: hf\nhf_path: {}", True),
+    ("maxtext", "dataset_type: grain\ngrain_train_files: {}", False),
+    ("maxdiffusion", "{{model_name: wan2.1, attention: dot_product, dataset_type: synthetic, "
+     "pretrained_model_name_or_path: {}}}", True),
+    ("maxdiffusion", "{{model_name: wan2.1, attention: dot_product, dataset_type: tfrecord, "
+     "dataset_save_location: '.', train_data_dir: {}}}", False),
+    ("specforge", "specforge_mode: capture\nspecforge_capture: {{data_path: {}}}", False),
+    ("specforge", "specforge_mode: capture\nmodel: {{target_model_path: {}}}", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("framework", "overrides", "on_a_hub"), PATHS)
+def test_a_bare_name_is_a_path_where_it_can_only_be_one(
+    experiment: Experiment, framework: str, overrides: str, on_a_hub: bool
+) -> None:
+    def missing(name: str, *, offline: bool = False) -> list[str]:
+        written = overrides.format(f"'{name}'")
+        found = load_experiment(experiment(written, framework=framework), environ={})
+        problems = with_inputs(found, (), offline=offline, environ={})[2]
+        return [problem.message for problem in problems if name in problem.message]
+
+    here = Path("nofile").absolute()
+    assert [text.partition(": ")[2] for text in missing("nofile")] == (
+        [] if on_a_hub else [f"{here} does not exist on this machine"]
+    )
+    assert len(missing("nofile", offline=True)) == 1
+    for text in ("hf://datasets/nofile/b.json", "./nofile/a*,0.3;./nofile/b*,0.7"):  # the backend knows more of it
+        assert missing(text) == []
+
+
+def test_every_backend_says_which_of_its_inputs_are_on_a_hub() -> None:
+    for name in frameworks():
+        adapter = import_module(f"primus.backends.{name}.adapter")
+        assert {*adapter.HUB, *getattr(adapter, "MAKERS", ())} <= set(schema(name).arguments)
+
+
+@pytest.mark.parametrize(
+    ("framework", "overrides", "hint"),
+    [
+        ("megatron_bridge", "recipe: llama.llama3\nhf_path: ./my/tiny_llama/model",
+         "python3 examples/data/make_tiny_llama.py my/tiny_llama makes it"),
+        ("megatron", "data_path: [nofile]", "primus data prepare-megatron makes data of text"),
+        ("specforge", "data: {hidden_states_path: nofile}\nspecforge_mode: train\n"
+         "training: {attention_backend: sdpa, fsdp_sharding: NO_SHARD}", "specforge_mode: capture makes it"),
+        ("torchtitan", "checkpoint: {initial_load_path: nofile}", "--mount SRC:DST shows"),
+    ],
+)  # fmt: skip
+def test_what_makes_a_missing_input_is_said(experiment: Experiment, framework: str, overrides: str, hint: str) -> None:
+    found = load_experiment(experiment(overrides, framework=framework), environ={})
+    hints = [problem.hint for problem in with_inputs(found, (), offline=False, environ={})[2]]
+    assert any(one.startswith(hint) for one in hints), hints
+
+
+def test_the_maker_of_the_examples_model_is_there() -> None:
+    assert (ROOT / "examples/data/make_tiny_llama.py").is_file()

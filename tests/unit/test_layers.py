@@ -79,6 +79,7 @@ def test_explain_prints_the_same_highest_first(layered: Path, primus: Primus) ->
         "value    3",
         "type     int",
         "default  10000",
+        "must be  at least 1",
         "from     experiment, exp.yaml:11:16",
         "shadows  30 from experiment, base.yaml:4:25",
         "shadows  2 from model preset, p/models/torchtitan/p.yaml:3:10",

@@ -85,7 +85,10 @@ def test_what_maxdiffusion_would_pass_over_is_an_error(base: Path, overrides: st
 
 def test_a_secret_is_no_argument(experiment: Experiment) -> None:
     """MaxDiffusion prints all its arguments when it starts."""
-    path = experiment("{model_name: wan2.1, prompt: '${MY_TOKEN}'}", framework="maxdiffusion")
+    path = experiment(
+        "{model_name: wan2.1, attention: dot_product, dataset_type: synthetic, prompt: '${MY_TOKEN}'}",
+        framework="maxdiffusion",
+    )
     found = load_experiment(path, environ={"MY_TOKEN": "hush"})
     with pytest.raises(ConfigError, match="is a secret, and MaxDiffusion prints its arguments"):
         adapter.command(found, Node(), RUN)

@@ -25,7 +25,7 @@ ROWS = json.loads((ROOT / "primus/backends/megatron/arguments.json").read_text(e
     [
         ("lr: 1e-5", ["--lr=1e-05"]),
         ("lr: null", []),
-        ("seed: -1", ["--seed=-1"]),
+        ("clip_grad: -1", ["--clip-grad=-1.0"]),
         ("wandb_project: -x y", ["--wandb-project=-x y"]),
         ("bf16: true", ["--bf16"]),
         ("bf16: false", []),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,20 +13,33 @@ from primus.errors import ConfigError
 from primus.experiment import load_experiment, rules
 from primus.experiment.coerce import coerce
 from primus.experiment.schema import frameworks, schema
-from primus.experiment.types import ACCELERATORS, Origin
+from primus.experiment.types import ACCELERATORS, STAGES, Origin
 from primus.experiment.yaml import Scalar
 
-from .conftest import Experiment
+from .conftest import Experiment, Primus
 
 BACKENDS = Path(__file__).resolve().parents[2] / "primus/backends"
-FILES = sorted(BACKENDS.glob("*/rules.json"))
-RULES = [pytest.param(name, rule, id=f"{name}: {rule.why}") for name in frameworks() for rule in rules.rules(name)]
+RULES = [
+    pytest.param(name, rule, id=f"{name}: {rule.why}") for name in frameworks() for rule in rules.rules(name).rules
+]
+BOUNDS = [
+    pytest.param(name, argument, bound, id=f"{name}: {argument} {bound}")
+    for name in frameworks()
+    for argument, bounds in rules.rules(name).bounds.items()
+    for bound in bounds
+]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
-def test_rules_are_of_the_pinned_version(file: Path) -> None:
-    """Moving a pin means going through its rules: does each still hold?"""
-    assert json.loads(file.read_text(encoding="utf-8"))["version"] == schema(file.parent.name).version
+@pytest.mark.parametrize("framework", frameworks())
+def test_rules_are_of_the_pinned_version(framework: str) -> None:
+    """Every backend has some. Moving a pin means going through its rules: does each still hold?"""
+    table = json.loads((BACKENDS / framework / "rules.json").read_text(encoding="utf-8"))
+    assert (table["backend"], table["version"]) == (framework, schema(framework).version)
+    assert table["rules"]
+    assert table["bounds"]
+    assert set(table) <= {"backend", "version", "elsewhere", "bounds", "rules"}
+    assert all(set(row) <= {"when", "accelerator", "stage", "why", "hint"} for row in table["rules"])
+    assert not rules.rules(framework).elsewhere or rules.rules(framework).elsewhere in schema(framework).arguments
 
 
 @pytest.mark.parametrize(("framework", "rule"), RULES)
@@ -32,21 +47,104 @@ def test_a_rule_is_about_arguments_that_there_are(framework: str, rule: rules.Ru
     table = schema(framework)
     assert rule.when
     assert rule.accelerator in ("", *ACCELERATORS)
+    assert rule.stage in ("", *STAGES.values())
     assert rule.hint
-    for name, values in rule.when.items():
-        assert name in table.arguments, name
-        for value in values:
-            text = "null" if value is None else str(value)
-            if isinstance(value, str) and (rules.MATCHES.fullmatch(value) or value.startswith(">")):
+    for pattern, values in rule.when.items():
+        for part in pattern.split("|"):
+            names = [name for name in table.arguments if name.startswith(part[:-1])] if part[-1] == "*" else [part]
+            assert names, part
+            assert set(names) <= set(table.arguments), part
+            if part[-1] == "*":
                 continue
-            at = Origin(layer="", file="", line=1)
-            coerced = coerce(Scalar(text=text, plain=not isinstance(value, str), at=at), table.arguments[name])
-            assert (coerced, type(coerced)) == (value, type(value))  # 1 is no rule about 1.0
+            argument = table.arguments[part]
+            for value in values:
+                if value == rules.SAID:
+                    continue
+                if isinstance(value, str) and rules.COMPARES.fullmatch(value):
+                    assert {"int", "float", "any"} & set(re.split(r"\W+", argument.type)), part
+                elif isinstance(value, str) and rules.MATCHES.fullmatch(value):
+                    assert {"str", "any"} & set(re.split(r"\W+", argument.type)), part
+                else:
+                    at = Origin(layer="", file="", line=1)
+                    text = "null" if value is None else str(value)
+                    coerced = coerce(Scalar(text=text, plain=not isinstance(value, str), at=at), argument)
+                    assert (coerced, type(coerced)) == (value, type(value))  # 1 is no rule about 1.0
 
 
-def check(experiment: Experiment, *words: str, accelerator: str = "rocm") -> str:
-    """What is wrong with a MaxText experiment, or nothing."""
-    path = experiment(framework="maxtext")
+@pytest.mark.parametrize(("framework", "name", "bound"), BOUNDS)
+def test_a_bound_is_of_a_number_and_holds_for_the_default(framework: str, name: str, bound: str) -> None:
+    argument = schema(framework).arguments[name]
+    assert {"int", "float"} & set(re.split(r"\W+", argument.type))
+    assert rules.within(argument.default, (bound,)) or rules.rules(framework).elsewhere  # a recipe has another
+    assert rules.worded(bound) != bound
+
+
+@pytest.mark.parametrize(
+    ("bound", "good", "bad"),
+    [
+        (">=1", [1, 5, None, "x", [1, 2], 2.5], [0, -1, [1, 0], float("inf"), float("nan")]),
+        (">0", [0.1], [0, 0.0, -0.5]),
+        ("<1", [0.999, -3], [1, 1.0]),
+        ("<=1", [1], [1.5]),
+        ("-1 or >=1", [-1, 1], [0, -2]),
+        (">0 or inf", [1, float("inf")], [0, -float("inf"), float("nan")]),
+    ],
+)
+def test_bounds(bound: str, good: list[Any], bad: list[Any]) -> None:
+    assert [value for value in good if not rules.within(value, (bound,))] == []
+    assert [value for value in bad if rules.within(value, (bound,))] == []
+
+
+IMPOSSIBLE = {  # numbers that no backend can do anything with, by what they are
+    "torchtitan": "training.steps=-1 training.steps=0 training.local_batch_size=0 training.global_batch_size=0 "
+    "training.seq_len=0 optimizer.lr=-1 checkpoint.interval=0 metrics.log_freq=0 lr_scheduler.warmup_steps=-1",
+    "megatron": "train_iters=-1 train_iters=0 micro_batch_size=0 global_batch_size=-4 seq_length=0 lr=-1 "
+    "log_interval=0 save_interval=-1 eval_interval=-1 lr_warmup_iters=-1 adam_beta1=1 seed=0",
+    "megatron_bridge": "train.train_iters=-1 train.micro_batch_size=0 train.global_batch_size=0 model.seq_length=0 "
+    "optimizer.lr=-1 logger.log_interval=0 checkpoint.save_interval=-1 checkpoint.most_recent_k=0 peft.dim=0",
+    "maxtext": "steps=-2 steps=0 per_device_batch_size=0 max_target_length=0 learning_rate=-1 log_period=0 "
+    "checkpoint_period=0 eval_interval=0 warmup_steps_fraction=1.5 gradient_accumulation_steps=0",
+    "maxdiffusion": "max_train_steps=-1 max_train_steps=0 per_device_batch_size=0 learning_rate=-1 log_period=0 "
+    "checkpoint_every=0 num_frames=0 resolution=-1 warmup_steps_fraction=2",
+    "specforge": "training.max_steps=0 training.batch_size=0 training.learning_rate=0 data.max_length=0 "
+    "training.log_interval=0 training.save_interval=-1 training.warmup_ratio=2 specforge_capture.batch_size=0 "
+    "deployment.trainer.nproc_per_node=0",
+}
+OFF = {  # numbers that stand for off, all or what another says
+    "torchtitan": "training.global_batch_size=-1 validation.steps=-1 checkpoint.load_step=-1 "
+    "checkpoint.keep_latest_k=0 optimizer.lr=0 training.max_norm=.inf",
+    "megatron": "save_interval=0 eval_interval=0 eval_iters=0 clip_grad=-1 lr=0 manual_gc_interval=0",
+    "megatron_bridge": "checkpoint.most_recent_k=-1 checkpoint.save_interval=0 validation.eval_iters=0",
+    "maxtext": "steps=-1 eval_interval=-1 eval_steps=-1 learning_rate_schedule_steps=-1 per_device_batch_size=0.5 "
+    "gradient_clipping_threshold=0",
+    "maxdiffusion": "checkpoint_every=-1 eval_every=-1 learning_rate_schedule_steps=-1 learning_rate=0 dropout=0",
+    "specforge": "training.save_interval=0 training.eval_interval=0 training.max_checkpoints=0 data.max_prompts=0",
+}
+
+
+def test_every_backend_has_its_impossible_numbers() -> None:
+    assert set(IMPOSSIBLE) == set(OFF) == set(frameworks())
+
+
+@pytest.mark.parametrize(
+    ("framework", "word"), [(name, word) for name in IMPOSSIBLE for word in IMPOSSIBLE[name].split()]
+)
+def test_an_impossible_number_is_refused(experiment: Experiment, framework: str, word: str) -> None:
+    key, _, value = word.partition("=")
+    found = check(experiment, word, framework=framework)
+    assert f"command line, argument 1: {key}: " in found
+    assert f"{float(value):g}" in found
+    assert " must be " in found
+
+
+@pytest.mark.parametrize(("framework", "word"), [(name, word) for name in OFF for word in OFF[name].split()])
+def test_a_number_that_means_off_is_fine(experiment: Experiment, framework: str, word: str) -> None:
+    assert " must be " not in check(experiment, word, framework=framework)
+
+
+def check(experiment: Experiment, *words: str, accelerator: str = "rocm", framework: str = "maxtext") -> str:
+    """What is wrong with an experiment, or nothing."""
+    path = experiment(framework=framework)
     try:
         load_experiment(path, words, environ={}, accelerator=accelerator)
     except ConfigError as error:
@@ -102,3 +200,98 @@ def test_a_broken_rule_says_where_and_what_to_write(experiment: Experiment) -> N
         " (the default), pure_nnx_decoder: true (the default): MaxText's experts with this quantization need the Linen"
         " decoder\nhint: write pure_nnx_decoder: false"
     )
+
+
+BRIDGE = ("recipe=llama.llama3", "flavor=llama32_1b_sft_config")
+PEFT = ("recipe=llama.llama3", "flavor=llama32_1b_peft_config")
+WAN = ("model_name=wan2.1", "attention=dot_product")
+FLUX = ("flux_name=flux-dev", "attention=dot_product")
+RECORDS = ("dataset_type=tfrecord", "train_data_dir=/r", "dataset_save_location=/r")
+DFLASH = ("training.strategy=dflash", "training.attention_backend=sdpa", "training.fsdp_sharding=NO_SHARD")
+
+
+@pytest.mark.parametrize(
+    ("framework", "words", "expected"),
+    [
+        ("maxdiffusion", (*WAN, "dataset_type=synthetic"), ""),
+        (
+            "maxdiffusion",
+            ("model_name=wan2.1", "dataset_type=synthetic"),
+            "attention: flash (the default): a kernel for",
+        ),
+        ("maxdiffusion", (*FLUX, "dataset_type=hf"), ""),
+        ("maxdiffusion", (*WAN, "dataset_type=hf"), "WAN trains on tfrecord or synthetic data only"),
+        ("maxdiffusion", (*WAN, *RECORDS), ""),
+        ("maxdiffusion", (*WAN, *RECORDS[:2]), 'dataset_save_location: "" (the default): records are then read as'),
+        ("maxdiffusion", (*FLUX, *RECORDS), "MaxDiffusion reads no records for FLUX.1"),
+        ("maxdiffusion", (*WAN, *RECORDS, "quantization=int8"), "nothing is quantized without Qwix"),
+        ("maxdiffusion", (*WAN, *RECORDS, "quantization=int8", "use_qwix_quantization=true"), ""),
+        ("maxdiffusion", (*WAN, *RECORDS, "quantization=int4", "use_qwix_quantization=true"), "Qwix has int8, fp8"),
+        ("specforge", DFLASH, ""),
+        ("specforge", (*DFLASH, "training.attention_backend=fa"), "only EAGLE3 has this attention"),
+        ("specforge", DFLASH[:1], "training.attention_backend: flex_attention (the default)"),
+        ("specforge", (*DFLASH[:1], "specforge_mode=capture"), ""),
+        (
+            "specforge",
+            (*DFLASH[:1], "specforge_mode=[capture, train]"),
+            "specforge_mode: [capture, train]: this attention",
+        ),
+        ("specforge", (*DFLASH, "training.num_anchors=4"), ""),
+        (
+            "specforge",
+            (*DFLASH, "training.kl_scale=2"),
+            "training.kl_scale: 2.0, training.strategy: dflash: only EAGLE3",
+        ),
+        ("specforge", (*DFLASH[1:], "training.num_anchors=4"), "training.strategy: eagle3 (the default): only DFlash"),
+        ("specforge", ("training.num_anchors=4", "specforge_config=/my.yaml"), ""),  # which may say the strategy
+        ("specforge", (*DFLASH[1:], "specforge_capture.strategy=dflash"), "the features would be another strategy's"),
+        ("megatron_bridge", (*BRIDGE, "train.train_samples=8"), ""),
+        (
+            "megatron_bridge",
+            (*BRIDGE, "train.train_samples=8", "train.train_iters=8"),
+            "takes one length of the training",
+        ),
+        ("megatron_bridge", (*BRIDGE, "train.train_samples=8", "train.train_iters=null"), ""),
+        ("megatron_bridge", (*BRIDGE, "peft.dim=16"), "peft.dim: 16: this flavor trains all weights"),
+        ("megatron_bridge", (*BRIDGE, "peft=null"), ""),
+        ("megatron_bridge", (*PEFT, "peft.dim=16"), "an adapter is trained on a model, and pretraining has none"),
+        ("megatron_bridge", (*BRIDGE, "ddp.use_megatron_fsdp=true"), ""),  # the recipe may have the format for it
+        (
+            "megatron_bridge",
+            (*BRIDGE, "ddp.use_megatron_fsdp=true", "checkpoint.ckpt_format=torch_dist"),
+            "its own format",
+        ),
+        (
+            "megatron_bridge",
+            (*BRIDGE, "model.transformer_impl=local", "mixed_precision=bf16_with_mxfp8_mixed"),
+            "say so",
+        ),
+    ],
+)
+def test_rules_of_the_others(experiment: Experiment, framework: str, words: tuple[str, ...], expected: str) -> None:
+    found = check(experiment, *words, framework=framework, accelerator="cpu")
+    assert expected in found
+    assert bool(found) == bool(expected)
+
+
+def test_a_broken_rule_points_at_the_highest_layer(experiment: Experiment) -> None:
+    path = experiment("quantization: int8", framework="maxtext")
+    with pytest.raises(ConfigError, match=r"^command line, argument 1: quantization: int8, num_experts: 8, "):
+        load_experiment(path, ["num_experts=8", "sparse_matmul=false"], environ={})
+
+
+def test_a_rule_may_be_for_one_stage(experiment: Experiment) -> None:
+    path = experiment("{recipe: llama.llama3, flavor: llama32_1b_peft_config}", framework="megatron_bridge")
+    path.write_text(path.read_text().replace("pre_trainer", "post_trainer"))
+    assert load_experiment(path, ["peft.dim=16"], environ={}).stage == "posttrain"
+
+
+def test_what_a_part_holds_has_its_own_place_though_the_part_can_be_null(experiment: Experiment) -> None:
+    path = experiment("recipe: llama.llama3\nmixed_precision:\n  fp8: e4m3", framework="megatron_bridge")
+    found = load_experiment(path, environ={})
+    assert str(found.origins["mixed_precision.fp8"].origin) == "exp.yaml:12:14"
+
+
+def test_explain_says_what_a_number_must_be(experiment: Experiment, primus: Primus) -> None:
+    done = primus("config", "explain", experiment(), "training.global_batch_size")
+    assert "must be  -1 or at least 1\n" in done.out

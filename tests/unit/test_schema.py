@@ -117,12 +117,21 @@ def test_a_value_has_the_arguments_type_by_every_route(
     [
         ("optimizer:\n  lr: abc", [], "exp.yaml:11:13: optimizer.lr: must be float, not 'abc' (str)"),
         ("training: {steps: 1.5}", [], "exp.yaml:10:25: training.steps: must be int, not '1.5' (float)"),
-        ("training: {steps: [1]}", [], "must be int, not a list"),
-        ("training: {steps: {a: 1}}", [], "must be int, not a mapping"),
+        ("training: {steps: [1]}", [], "must be int, not a list\nhint: write 1 without brackets"),
+        ("training: {steps: {a: 1}}", [], "must be int, not a mapping\nhint: write a whole number"),
+        ("training: {steps: x}", [], "hint: write a whole number"),
+        ("training: {steps: 1e3}", [], "hint: write 1000"),
+        ("optimizer: {lr: x}", [], "hint: write a number"),
+        ("compile: {enable: yes}", [], "must be bool, not 'yes' (str)\nhint: write true"),
+        ("compile: {enable: 0}", [], "hint: write false"),
+        ("compile: {enable: maybe}", [], "hint: write true or false"),
+        ("training: {max_norm: a}", [], "hint: write a number or a whole number"),
+        ("training: {dataset: [a, b]}", [], "hint: write text"),
+        ("model: {converters: {a: b}}", [], "hint: write a list: [a, b]"),
         ("training: {dataset: null}", [], 'hint: write "null" in quotes for the text'),
         ("training: {steps: }", [], "hint: leave the key out for its default"),
         ("model: {converters: a}", [], "hint: write a list: [a]"),
-        ("model: {converters: [a, {b: c}]}", [], "hint: item 2 is a mapping"),
+        ("model: {converters: [a, {b: c}]}", [], "hint: item 2 is a mapping; write a list: [a, b]"),
         ("activation_checkpoint: {mode: fulll}", [], "hint: did you mean 'full'? choices: selective, full,"),
         ("", ["training.steps=x"], "command line, argument 1: training.steps: must be int"),
         ("", ["a", "training.steps"], "command line, argument 1: 'a' is no override"),
@@ -152,7 +161,7 @@ def test_what_does_not_fit_is_said(experiment: Experiment, overrides: str, words
         (["--compile.enable", "--training.steps", "3"], {"compile": {"enable": True}, "training": {"steps": 3}}),
         (["--compile.enable", "training.steps=3"], {"compile": {"enable": True}, "training": {"steps": 3}}),
         (["--compile.enable", "false"], {"compile": {"enable": False}}),
-        (["--training.steps", "-1"], {"training": {"steps": -1}}),
+        (["--checkpoint.load_step", "-1"], {"checkpoint": {"load_step": -1}}),
         (["training={steps: 3, seq_len: 4}"], {"training": {"steps": 3, "seq_len": 4}}),
         (["job.description=a=b"], {"job": {"description": "a=b"}}),
         (["job.description="], {"job": {"description": ""}}),
@@ -398,3 +407,15 @@ def test_a_flavor_that_torchtitan_does_not_have(
 ) -> None:
     done = primus("run", "--config", experiment(), "--dry-run", *words)
     assert (expected in done.err, bool(expected)) == (True, bool(done.err))
+
+
+@pytest.mark.parametrize("kind", sorted({row.type for name in frameworks() for row in schema(name).arguments.values()}))
+def test_every_type_error_says_what_to_write(kind: str) -> None:
+    argument = Argument(name="a", type=kind, default=0)
+    for text in ("{a: {b: [c]}}", "[[[{}]]]", "[null, {}]", "x y", "1.5"):
+        hint = "it fits"
+        try:
+            coerce(parse(text, file="", layer=""), argument)
+        except ValueError as error:
+            hint = error.args[1]
+        assert hint, text

@@ -165,3 +165,52 @@ def test_the_settings_are_shown_with_where_they_come_from(primus: Primus, write:
     ]
     write("primus.yaml", "imge: x\n")
     assert "primus.yaml:1:1: imge: unknown setting" in primus("config", "settings").err
+
+
+@pytest.mark.parametrize("command", [("run", "--dry-run", "--config"), ("config", "show"), ("config", "check")])
+@pytest.mark.parametrize(
+    ("registry", "message", "hint"),
+    [
+        ("me:hush@registry.example.com", "holds a user or a password", "write HOST[:PORT][/PATH]; docker login HOST"),
+        ("Registry.example.com/Team", "has capital letters", "write registry.example.com/team"),
+        ("https://registry.example.com", "is an address", "write registry.example.com"),
+        ("a b", "'a b' is no registry", "write HOST[:PORT][/PATH], such as registry.example.com/team"),
+        ("registry.example.com//x", "is no registry", "write HOST[:PORT][/PATH], such as"),
+    ],
+)
+def test_a_registry_is_a_part_of_an_images_name(
+    experiment: Experiment, primus: Primus, monkeypatch: pytest.MonkeyPatch, write: Write,
+    command: tuple[str, ...], registry: str, message: str, hint: str,
+) -> None:  # fmt: skip
+    """Wherever it comes from; and a password is not shown."""
+    path = experiment()
+    said = {"--registry: ": primus(*command, path, f"--registry={registry}")}
+    write("primus.yaml", f"registry: {registry!r}")
+    said["primus.yaml:1:11: registry: "] = primus(*command, path)
+    Path("primus.yaml").unlink()
+    monkeypatch.setenv("PRIMUS_REGISTRY", registry)
+    said["PRIMUS_REGISTRY: "] = primus(*command, path)
+    for place, done in said.items():
+        assert (done.code, done.out) == (2, "")
+        assert f"error: {place}" in done.err
+        assert message in done.err
+        assert f"hint: {hint}" in done.err
+        assert "hush" not in done.err
+
+
+@pytest.mark.parametrize("registry", ["localhost:5000", "registry.example.com/a/b_c", "team", "10.0.0.1:5000/x/", ""])
+def test_registries(experiment: Experiment, primus: Primus, registry: str) -> None:
+    done = primus("config", "show", experiment(), "--format=json", f"--registry={registry}")
+    prefix = f"{registry.rstrip('/')}/" if registry else ""
+    assert f'"image": "{prefix}primus-torchtitan:' in done.out
+
+
+@pytest.mark.parametrize("words", [("--run-dir", ""), ("--run-dir=",), ()])
+def test_a_run_directory_has_a_name(
+    experiment: Experiment, primus: Primus, write: Write, words: tuple[str, ...]
+) -> None:
+    if not words:
+        write("primus.yaml", "run_dir: ''")
+    done = primus("run", "--dry-run", "--config", experiment(), *words)
+    assert (done.code, done.out) == (2, "")
+    assert f"error: {'--run-dir: ' if words else 'primus.yaml:1:10: run_dir: '}is empty\nhint: name a dir" in done.err

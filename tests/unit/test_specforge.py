@@ -27,7 +27,7 @@ TRAIN = "model: {target_model_path: /target}\ndata: {hidden_states_path: /featur
 
 
 def loaded(experiment: Experiment, overrides: str, *words: str) -> Loaded:
-    return load_experiment(experiment(overrides, framework="specforge"), words, environ={})
+    return load_experiment(experiment(overrides, framework="specforge"), words, environ={}, accelerator="rocm")
 
 
 def files(found: Loaded, node: Node | None = None) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def test_a_config_of_the_users_is_read_where_it_runs(experiment: Experiment) -> 
         ("specforge_mode: export", "specforge_draft: is missing"),
         (
             "specforge_mode: export\ntraining: {strategy: dflash}\nspecforge_export: {to: sglang}",
-            "specforge_export.to: sglang is for eagle3, and this is dflash",
+            "specforge_export.to: sglang, training.strategy: dflash, specforge_mode: export: SGLang's layout",
         ),
     ],
 )
@@ -177,12 +177,12 @@ def test_what_cannot_be_launched_is_said_before(
     experiment: Experiment, primus: Primus, overrides: str, expected: str
 ) -> None:
     path = experiment(overrides, framework="specforge")
-    checked = primus("config", "check", path)
+    checked = primus("config", "check", path, "--accelerator", "rocm")
     if "not built yet" in expected:  # nothing is wrong with it
         assert checked.code == 0
     else:
         assert (checked.code, expected in checked.err) == (2, True)
-    done = primus("run", "--config", path)
+    done = primus("run", "--config", path, "--accelerator", "rocm")
     assert done.code == 2
     assert expected in done.err
 
@@ -228,9 +228,8 @@ def test_modules_are_what_the_steps_import(experiment: Experiment) -> None:
 
     assert needed(TRAIN) == {"specforge"}
     assert needed(f"specforge_mode: capture\n{CAPTURE}") == {"specforge", "sglang"}
-    assert needed(TRAIN, "model.use_liger_kernel=true", "tracking.report_to=wandb") == {
-        *("specforge", "liger_kernel", "wandb")
-    }
+    dflash = ("training.strategy=dflash", "model.use_liger_kernel=true")
+    assert needed(TRAIN, *dflash, "tracking.report_to=wandb") == {*("specforge", "liger_kernel", "wandb")}
     assert needed(TRAIN, "tracking.report_to=none") == {"specforge"}
 
 

@@ -54,6 +54,14 @@ _ENV = {
     },
 }
 
+# Inputs that may be a name on the Hugging Face hub; the others are paths.
+HUB = frozenset(
+    {
+        *("pretrained_model_name_or_path", "clip_model_name_or_path", "t5xxl_model_name_or_path"),
+        "dataset_name",
+    }
+)
+
 
 def family(experiment: Experiment) -> str:
     """Which trainer the experiment is for: "wan" or "flux". Raises ConfigError if that is not clear."""

@@ -38,6 +38,9 @@ _ENV = {
 }
 _ENV_GFX = {"gfx942": {"HSA_NO_SCRATCH_RECLAIM": "1"}}
 
+# Inputs that may be a name on the Hugging Face hub; the others are paths.
+HUB = frozenset({"tokenizer_path", "hf_path"})
+
 
 def modules(experiment: Experiment) -> dict[str, str]:
     """The Python modules this run imports, each with what needs it."""

@@ -21,6 +21,12 @@ _KERNELS = {"M": ("mamba_ssm", "causal_conv1d"), "G": ("fla", "causal_conv1d")}
 # Primus-Turbo's switches, which stand on Transformer Engine's layers; its attention calls AITER's kernels.
 _TURBO = {"use_turbo_attention": ("primus_turbo", "aiter"), "use_turbo_grouped_gemm": ("primus_turbo",)}
 
+# Inputs that may be a name on the Hugging Face hub; the others are paths.
+HUB = frozenset({"tokenizer_model"})
+_DATA = ("data_path", "train_data_path", "valid_data_path", "test_data_path")
+# What makes an input that is missing.
+MAKERS = dict.fromkeys(_DATA, "primus data prepare-megatron makes data of text; its name is without .bin or .idx")
+
 
 def modules(experiment: Experiment) -> dict[str, str]:
     """The Python modules this run imports, each with what needs it."""
@@ -45,12 +51,11 @@ def modules(experiment: Experiment) -> dict[str, str]:
 
 def inputs(experiment: Experiment) -> tuple[str, ...]:
     """The arguments that name files, directories or hub repositories this run reads."""
-    data = ("data_path", "train_data_path", "valid_data_path", "test_data_path", "data_args_path")
-    counts = ("per_split_data_args_path", "per_dataset_sequences_path")
+    lists = ("data_args_path", "per_split_data_args_path", "per_dataset_sequences_path")
     made_up = experiment.args.get("mock_data", False)
     return (
         *("load", "pretrained_checkpoint", "tokenizer_model", "vocab_file", "merge_file", "metadata_path"),
-        *(() if made_up else (*data, *counts)),
+        *(() if made_up else (*_DATA, *lists)),
     )
 
 

@@ -27,6 +27,16 @@ _OPTIONAL = {
     "tensor_inspect.enabled": "nvdlfw_inspect",
 }
 
+# Inputs that may be a name on the Hugging Face hub; the others are paths.
+HUB = frozenset(
+    {
+        *("hf_path", "checkpoint.pretrained_checkpoint", "checkpoint.hf_source_path", "tokenizer.tokenizer_model"),
+        *("dataset.hf_dataset.path_or_dataset", "dataset.hf_validation_dataset.path_or_dataset"),
+    }
+)
+# What makes an input that is missing.
+MAKERS = {"dataset.data_path": "primus data prepare-megatron makes data of text; its name is without .bin or .idx"}
+
 
 def modules(experiment: Experiment) -> dict[str, str]:
     """The Python modules this run imports, each with what needs it."""
@@ -41,15 +51,6 @@ def modules(experiment: Experiment) -> dict[str, str]:
     return needed | {module: key for key, module in _OPTIONAL.items() if _get(experiment.args, key)}
 
 
-def problems(experiment: Experiment) -> Iterator[Problem]:
-    """What keeps the experiment from being launched although each of its arguments is right."""
-    if (flavor := experiment.args.get("flavor")) and recipes.recipe(flavor) is None:
-        where = str(experiment.origins["flavor"].origin) if "flavor" in experiment.origins else ""
-        yield Problem(
-            message=f"flavor: Megatron Bridge 0.6.2 has {flavor} in name only: it cannot be built", where=where
-        )
-
-
 def inputs(experiment: Experiment) -> tuple[str, ...]:
     """The arguments that name files, directories or hub repositories this run reads."""
     packed = ("packed_train_data_path", "packed_val_data_path", "packed_metadata_path")
@@ -62,11 +63,23 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
     )
 
 
-def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
-    """torchrun with one process per GPU (or per CPU process), reading <run_dir>/megatron_bridge.json."""
+def problems(experiment: Experiment) -> Iterator[Problem]:
+    """What keeps the experiment from being launched although each of its arguments is right."""
     for name in ("recipe", "flavor"):
         if not experiment.args.get(name):
-            raise ConfigError(f"{name}: is missing", hint="recipe: llama.llama3, flavor: llama3_8b_pretrain_config")
+            hint = "recipe: llama.llama3, flavor: llama3_8b_pretrain_config"
+            yield Problem(message=f"{name}: is missing", where=str(experiment.source), hint=hint)
+    if (flavor := experiment.args.get("flavor")) and recipes.recipe(flavor) is None:
+        where = str(experiment.origins["flavor"].origin) if "flavor" in experiment.origins else ""
+        yield Problem(
+            message=f"flavor: Megatron Bridge 0.6.2 has {flavor} in name only: it cannot be built", where=where
+        )
+
+
+def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
+    """torchrun with one process per GPU (or per CPU process), reading <run_dir>/megatron_bridge.json."""
+    if wrong := tuple(problems(experiment)):
+        raise ConfigError(wrong)
     _refuse_secrets(experiment.args, "")
     config = run_dir / "megatron_bridge.json"
     chosen = {name: experiment.args[name] for name in _CHOICE if experiment.args.get(name) is not None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -74,11 +73,7 @@ def _recipe(recipe: str, flavor: str, peft_scheme: str | None) -> tuple[Callable
     if build is None:
         home = getattr(recipes, flavor).__module__.removeprefix("megatron.bridge.recipes.")
         raise ValueError(f"recipe: {recipe} has no flavor {flavor}\nhint: recipe: {home}")
-    if peft_scheme is None:
-        return build, {}
-    if "peft_scheme" not in inspect.signature(build).parameters:
-        raise ValueError(f"peft_scheme: {flavor} trains all weights\nhint: flavors named *_peft_config take one")
-    return build, {"peft_scheme": peft_scheme}
+    return build, {} if peft_scheme is None else {"peft_scheme": peft_scheme}
 
 
 def _place_data(config: ConfigContainer, chosen: Mapping[str, Any], cache: Path) -> None:

@@ -29,6 +29,21 @@ _ENV = {
 }
 _TRACKERS = ("wandb", "tensorboard", "swanlab", "mlflow")
 
+# Inputs that may be a name on the Hugging Face hub; the others are paths.
+HUB = frozenset(
+    {
+        *("model.target_model_path", "model.draft_model_config", "model.draft_checkpoint_path"),
+        *("specforge_capture.target_model_path", "specforge_capture.draft_model_config"),
+        *("specforge_export.draft_config", "specforge_export.embedding_source"),
+    }
+)
+# What makes an input that is missing.
+MAKERS = {
+    "data.hidden_states_path": "specforge_mode: capture makes it",
+    "model.vocab_mapping_path": "specforge_mode: capture makes it, in vocab_mapping/",
+    "specforge_export.checkpoint": "specforge_mode: train makes it",
+}
+
 
 def steps(experiment: Experiment) -> tuple[str, ...]:
     """What this run does: `specforge_mode`, one word or several."""
@@ -100,10 +115,6 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
         ]
     if "export" in done:
         options = _section(experiment, "specforge_export")
-        strategy = _strategy(experiment)
-        if options.get("to") == "sglang" and strategy != "eagle3":
-            hint = "specforge_export.to: hf writes a model directory of it"
-            yield _problem(experiment, "specforge_export.to", f"sglang is for eagle3, and this is {strategy}", hint)
         missing += [
             ("specforge_draft", draft or options.get("draft_config"), "write the draft's config.json there"),
         ]
@@ -235,8 +246,6 @@ def _place(experiment: Experiment, step: str, node: Node) -> Node:
             hint=f"run it with --nodes {said['nnodes']}, or leave the key out",
         )
     count = said.get("nproc_per_node") or node.gpus
-    if count < 1:
-        raise ConfigError(f"{prefix}.nproc_per_node is {count}", hint="it is 1 or more")
     if count > node.gpus:
         raise ConfigError(
             f"{prefix}.nproc_per_node is {count}, and this node has {node.gpus}",

@@ -18,6 +18,9 @@ from primus.experiment import Experiment
 from primus.experiment.substitute import escaped
 from primus.node import Node
 
+# Inputs that may be a name on the Hugging Face hub; the others are paths.
+HUB = frozenset({"training.dataset_path", "validation.dataset_path"})
+
 
 def modules(experiment: Experiment) -> dict[str, str]:
     """The Python modules this run imports, each with what needs it."""
