@@ -96,7 +96,14 @@ def experiment(write: Write) -> Experiment:
     begin on line 10.
     """
 
-    def call(overrides: str = "{}", *, framework: str = "torchtitan", top: str = "", module: str = "") -> Path:
+    def call(
+        overrides: str = "{}",
+        *,
+        framework: str = "torchtitan",
+        top: str = "",
+        module: str = "",
+        trainer: str = "pre_trainer",
+    ) -> Path:
         lines = [
             "work_group: amd",
             "user_name: root",
@@ -104,7 +111,7 @@ def experiment(write: Write) -> Experiment:
             "workspace: ./output",
             "accelerator: cpu",
             "modules:",
-            "  pre_trainer:",
+            f"  {trainer}:",
             f"    framework: {framework}",
             "    overrides:",
             textwrap.indent(textwrap.dedent(overrides).strip("\n"), " " * 6),

@@ -77,7 +77,8 @@ def test_a_secret_is_no_argument(experiment: Experiment, value: str) -> None:
 
 
 def test_a_recipe_that_cannot_be_built_is_refused(experiment: Experiment, primus: Primus) -> None:
-    path = experiment("recipe: qwen.qwen3_next\nflavor: qwen3_next_80b_a3b_peft_config\n", framework="megatron_bridge")
+    said = "recipe: qwen.qwen3_next\nflavor: qwen3_next_80b_a3b_peft_config\n"
+    path = experiment(said, framework="megatron_bridge", trainer="post_trainer")
     done = primus("config", "check", path)
     assert done.code == 2
     assert "qwen3_next_80b_a3b_peft_config in name only" in done.err
@@ -90,8 +91,9 @@ def test_a_null_undoes_what_the_recipe_says(experiment: Experiment) -> None:
     path = experiment(chosen + "model: {virtual_pipeline_model_parallel_size: null}", framework="megatron_bridge")
     assert report(load_experiment(path, environ={})).layout.virtual == 1
     chosen = "recipe: llama.llama3\nflavor: llama31_70b_peft_config\n"
-    assert report(load_experiment(experiment(chosen, framework="megatron_bridge"), environ={})).layout.adapter == 16
-    path = experiment(chosen + "peft: null", framework="megatron_bridge")
+    path = experiment(chosen, framework="megatron_bridge", trainer="post_trainer")
+    assert report(load_experiment(path, environ={})).layout.adapter == 16
+    path = experiment(chosen + "peft: null", framework="megatron_bridge", trainer="post_trainer")
     assert report(load_experiment(path, environ={})).layout.adapter == 0
 
 

@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterator
 
 from primus.layout import Number, Requirement, Said, Size, computed
 
-_TRAINING = "specforge/config/schema.py TrainingConfig"
 _WORLD = "specforge/config/schema.py Config.validate_world_size"
 _DISTRIBUTED = "specforge/distributed.py init_distributed"
 _TORCHRUN = "torch/distributed/run.py"
@@ -18,8 +17,6 @@ def requirements(said: Said, size: Size | None) -> Iterator[Requirement]:
     steps = mode if isinstance(mode, list) else [mode]
     # A file of SpecForge's own may say what is missing here, and its servers are none of these processes.
     train = "train" in steps and not said["specforge_config"] and said["specforge_train_mode"] != "online"
-    if train:
-        yield from _sequence(said)
     if size is None:
         return
     if "capture" in steps:
@@ -27,7 +24,6 @@ def requirements(said: Said, size: Size | None) -> Iterator[Requirement]:
         yield Requirement(whole=(world,), parts=(said.number("specforge_capture.tp_size"),), source=_DISTRIBUTED)
     if train:
         world = yield from _processes(said, "deployment.trainer", size)
-        yield Requirement(whole=(world,), parts=(said.number("training.tp_size"),), source=_WORLD)
         yield Requirement(whole=(world,), parts=_split(said), source=_WORLD)
 
 
@@ -49,20 +45,6 @@ def _processes(said: Said, section: str, size: Size) -> Generator[Requirement, N
 
 def _split(said: Said) -> tuple[Number, Number]:
     return said.number("training.sp_ulysses_size"), said.number("training.sp_ring_size")
-
-
-def _sequence(said: Said) -> Iterator[Requirement]:
-    """Draft sequences are split with one kind of attention, and only there."""
-    if said["training.attention_backend"] == "usp":
-        least = computed("", 2, "with training.attention_backend: usp", keys=("training.attention_backend",))
-        one = computed("", 1, "with training.attention_backend: usp", keys=("training.attention_backend",))
-        yield Requirement(whole=_split(said), parts=(least,), relation="at least", source=_TRAINING)
-        batch = said.number("training.batch_size")
-        yield Requirement(whole=(batch,), parts=(one,), relation="equal", source=_TRAINING)
-    else:
-        why = f"with training.attention_backend: {said['training.attention_backend']}"
-        one = computed("", 1, why, keys=("training.attention_backend",))
-        yield Requirement(whole=_split(said), parts=(one,), relation="equal", source=_TRAINING)
 
 
 def precision(said: Said) -> str:
