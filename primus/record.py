@@ -28,6 +28,7 @@ from primus.command import Command
 from primus.errors import ConfigError, LaunchError, PrimusError
 from primus.job import Job
 
+RECORD_VARIABLE = "PRIMUS_RUN_RECORD"  # tells the launcher in a container where its record is
 DRY_RUN = "RUN-ID"  # what a dry run says for the identifier that nobody has made yet
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}|slurm-\d+\.\d+")
 

@@ -31,7 +31,7 @@ from primus.launchers import container, task
 from primus.launchers.environment import clean_secrets, secret
 from primus.launchers.slurm import elements
 from primus.node import gfx_targets, size
-from primus.record import DRY_RUN, Record, new_id, records
+from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id, records
 
 
 @click.command(context_settings=PASS_UNKNOWN, short_help="Train: in a container, or directly inside the image.")
@@ -94,7 +94,7 @@ from primus.record import DRY_RUN, Record, new_id, records
 @RUN_DIR
 @SLURM
 @click.option("--slurm-task", is_flag=True, help="This is one task of srun's on each node: take the place from Slurm.")
-@click.option("--record", type=click.Path(path_type=Path, file_okay=False), hidden=True)
+@click.option("--record", type=click.Path(path_type=Path, file_okay=False), envvar=RECORD_VARIABLE, hidden=True)
 @click.option(
     "--profile",
     metavar="NAME",

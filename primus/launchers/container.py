@@ -24,7 +24,7 @@ from primus.launchers import direct, lock, sweep, task
 from primus.launchers.environment import forwarded, secret
 from primus.launchers.supervise import supervise
 from primus.node import render_nodes
-from primus.record import Attempt, Record, now
+from primus.record import RECORD_VARIABLE, Attempt, Record, now
 
 # Seconds between TERM and KILL; less than Slurm's default KillWait of 30, so that the container ends before its job.
 GRACE = 20
@@ -64,7 +64,9 @@ class Host(NamedTuple):
 
 def command(job: Job, host: Host, environ: Mapping[str, str], name: str) -> Command:
     """docker|podman run IMAGE primus run --launcher direct --config RUN/experiment.yaml"""
-    inner = Command(argv=inner_argv(job), files={job.config: resolved_yaml(job.experiment)})
+    # A variable, which an image with an older launcher leaves alone.
+    record = {RECORD_VARIABLE: str(job.record)} if job.record else {}
+    inner = Command(argv=inner_argv(job), env=record, files={job.config: resolved_yaml(job.experiment)})
     return around(inner, job, host, environ, name)
 
 
@@ -148,7 +150,6 @@ def inner_argv(job: Job) -> tuple[str, ...]:
     return (
         *("primus", "run", "--launcher=direct"),
         f"--config={job.config}",
-        *([f"--record={job.record}"] if job.record else []),
         f"--run-dir={job.run_dir}",
         *counts,
         *unknown,
