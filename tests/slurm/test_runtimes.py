@@ -41,7 +41,8 @@ class Local:
             *(f"--engine={self.engine}", f"--image={self.image}", "--pull=never", f"--run-dir={self.run_dir}"),
             *("--env=TOY", "--env=MARKER", f"--mount={ROOT}/primus:/opt/primus/primus:ro", *words),
         ]
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[1:]), **self.environ, "TOY": script}
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[1:]), **self.environ}
+        environ |= {"TOY": script, "MARKER": str(self.run_dir)}
         pipe = subprocess.PIPE
         return subprocess.Popen(argv, env=environ, cwd=ROOT, stdout=pipe, stderr=subprocess.STDOUT, text=True)
 
@@ -75,7 +76,7 @@ def apptainer(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     """apptainer with the stand-in's image: the real one where it is and $SIF names a file made from that; else a
     stand-in, which knows its arguments."""
     run_dir = tmp_path / 'run (v2), $HOME #1 "日本"'
-    environ = {"TMPDIR": str(tmp_path), "MARKER": str(run_dir)}
+    environ = {"TMPDIR": str(tmp_path)}
     if shutil.which("apptainer") and os.environ.get("SIF"):
         yield Local("apptainer", os.environ["SIF"], run_dir, environ)
         return
@@ -173,3 +174,172 @@ def test_apptainer_under_slurm(apptainer: Local, toys: Toys) -> None:
     run("scancel", job.job)
     assert job.wait() == "0:15"
     wait_for(lambda: containers(toys.run_dir) == [], KILL_WAIT + 10, "the containers' end")
+
+
+def images(engine: str) -> set[str]:
+    return {*run(engine, "images", "--no-trunc", "--quiet").split()}
+
+
+@pytest.fixture
+def saved(toy: str, tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """An archive of an image that no engine has, on storage that all nodes see; and the image's ID."""
+    context = tmp_path / "context"
+    context.mkdir()
+    (context / "Dockerfile").write_text(f"FROM {toy}\nLABEL unique={tmp_path.name}-{os.getpid()}\n", encoding="utf-8")
+    name = f"primus-torchtitan:saved-{os.getpid()}"
+    run(
+        "docker",
+        "buildx",
+        "build",
+        "--load",
+        "--quiet",
+        f"--build-context={toy}=docker-image://{toy}",
+        f"--tag={name}",
+        str(context),
+    )
+    identity = run("docker", "image", "inspect", "--format={{.Id}}", name).strip()
+    file = tmp_path / "shared images" / "image.tar"
+    file.parent.mkdir()
+    run("docker", "save", f"--output={file}", name)
+    run("docker", "image", "rm", "--force", name)
+    assert identity not in images("docker")
+    yield file, identity
+    for engine in ("docker", "podman"):
+        if shutil.which(engine):
+            run(engine, "image", "rm", "--force", identity, check=False)
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+@pytest.mark.parametrize("compressed", [False, True], ids=["tar", "tar.zst"])
+def test_an_image_that_is_a_file_is_loaded_once(
+    request: pytest.FixtureRequest, engine: str, compressed: bool, saved: tuple[Path, str], tmp_path: Path
+) -> None:
+    request.getfixturevalue(engine)
+    file, identity = saved
+    if compressed:
+        run("zstd", "--quiet", "-1", str(file))
+        file = file.with_name("image.tar.zst")
+    local = Local(engine, str(file), tmp_path / "run", {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    first = local.run("echo here")
+    assert first.code == 0, first.output
+    assert "Load" in first.output  # the engine says what it loads
+    second = Local(engine, str(file), tmp_path / "run2", local.environ).run("echo here")
+    assert second.code == 0, second.output
+    assert "Load" not in second.output
+    for directory in (local.run_dir, tmp_path / "run2"):
+        assert attempts(directory)[0]["image_id"] == identity
+        (about,) = directory.glob("*/run.json")
+        assert json.loads(about.read_text())["image"] == str(file)
+
+
+def test_two_launches_at_once_load_it_once(saved: tuple[Path, str], tmp_path: Path) -> None:
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    started = [Local("docker", str(saved[0]), tmp_path / str(n), cache).start("echo here") for n in range(2)]
+    outputs = [process.communicate(timeout=120)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0], outputs
+    assert sum("Loaded image" in output for output in outputs) == 1
+
+
+def test_nodes_load_a_file_and_agree_on_what_it_is(saved: tuple[Path, str], toys: Toys) -> None:
+    file, identity = saved
+    toys.image = str(file)
+    job = toys.submit("echo here", "--nodes=2")
+    assert job.wait() == "0:0", job.log()
+    assert [attempt.image_id for attempt in job.record.attempts()] == [identity, identity]
+
+
+def test_an_archive_of_something_else_is_refused(toy: str, tmp_path: Path) -> None:
+    file = tmp_path / "image.tar"
+    run("tar", "--create", f"--file={file}", "/etc/hostname")
+    done = Local("docker", str(file), tmp_path / "run", {}).run("exit 0")
+    assert done.code == 3
+    assert "it has no manifest.json" in done.output
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_an_odd_entrypoint_is_not_run(request: pytest.FixtureRequest, engine: str, toy: str, tmp_path: Path) -> None:
+    request.getfixturevalue(engine)
+    name = f"localhost/primus-torchtitan:odd-{os.getpid()}"
+    (tmp_path / "Dockerfile").write_text(f'FROM {toy}\nENTRYPOINT ["/bin/false", "odd"]\n', encoding="utf-8")
+    run(
+        "docker",
+        "buildx",
+        "build",
+        "--load",
+        "--quiet",
+        f"--build-context={toy}=docker-image://{toy}",
+        f"--tag={name}",
+        str(tmp_path),
+    )
+    try:
+        if engine == "podman":
+            run("sh", "-c", f"docker save {name} | podman load")
+        done = Local(engine, name, tmp_path / "run", {}).run("echo here; exit 5")
+    finally:
+        run("docker", "image", "rm", "--force", name, check=False)
+        if engine == "podman":
+            run("podman", "image", "rm", "--force", name, check=False)
+    assert done.code == 5, done.output
+    assert "here" in done.output
+
+
+@pytest.fixture
+def ignored(toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toys:
+    """A cluster whose srun takes pyxis' options and does nothing about them: the task runs on the bare node."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    srun = shutil.which("srun")
+    (tools / "srun").write_text(
+        "#!/bin/bash\n"
+        f'for word; do echo "$word" >> {tools}/said; case $word in --container-*|--no-container-*) ;; '
+        f'*) kept+=("$word");; esac; done\nexec {srun} "${{kept[@]}}"\n',
+        encoding="utf-8",
+    )
+    (tools / "primus").write_text(
+        f'#!/bin/sh\nexec env PYTHONPATH="{ROOT}/tests/slurm/toy:{ROOT}" {sys.executable} -m primus "$@"\n'
+    )
+    for tool in ("srun", "primus"):
+        (tools / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    toys.image = str(tmp_path / "image.sqsh")
+    Path(toys.image).touch()
+    toys.run_dir = tmp_path / "run (v2) #1 日本"  # pyxis cannot mount a path with a comma
+    return toys
+
+
+def test_a_container_that_slurm_did_not_make_is_noticed(ignored: Toys, tmp_path: Path) -> None:
+    job = ignored.submit("echo trained", "--nodes=2", "--engine=pyxis")
+    assert job.wait() == "3:0", job.log()
+    assert "this process is in no Primus image" in job.log()
+    assert "trained" not in job.log()
+    said = (tmp_path / "tools" / "said").read_text().splitlines()
+    assert f"--container-image={tmp_path}/image.sqsh" in said
+    assert "--no-container-entrypoint" in said
+
+
+@pytest.mark.parametrize("wait", [False, True], ids=["sbatch", "srun"])
+def test_a_step_that_is_its_own_container_has_a_record(
+    ignored: Toys, wait: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What pyxis would start, without the container: where it runs, variables, exit codes, ends."""
+    primus = tmp_path / "tools" / "primus"
+    primus.write_text(primus.read_text().replace('"$@"', '"${@/--in-image/--any-gpu}"').replace("/bin/sh", "/bin/bash"))
+    monkeypatch.setenv("HF_TOKEN", "hf_secret123")
+    monkeypatch.setenv("UNLISTED", "1")
+    script = (
+        'echo "place $NODE_RANK of $NNODES token ${#HF_TOKEN} ${UNLISTED-none} at $(pwd)"; '
+        '[ "$NODE_RANK" = 1 ] && exit 42; trap "exit 7" TERM; while :; do sleep 0.1; done'
+    )
+    place = ("--nodes=2", "--engine=pyxis", "--env=MASTER_ADDR=127.0.0.1")
+    if wait:
+        done = ignored.run(script, *place, "--wait")
+        assert done.code == 42, done.output
+        assert "1: place 1 of 2 token 12 none" in done.output
+        (log,) = ignored.run_dir.glob("*/node1.log")
+        assert log.read_text().count("place 1 of 2") == 1
+        return
+    job = ignored.submit(script, *place)
+    assert job.wait() == "42:0", job.log()
+    assert "place 1 of 2 token 12 none" in job.log(1)
+    assert {attempt.rank: attempt.exit for attempt in job.record.attempts()}[1] == 42
+    assert "hf_secret123" not in (job.record.path / "job.sh").read_text()
