@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from primus.errors import ImageError
 
@@ -49,9 +50,9 @@ def identifier(archive: Path, framework: str, environ: Mapping[str, str]) -> str
 def _images(archive: Path) -> list[tuple[str, list[str]]]:
     """ID and names of each image in the archive."""
     documents: dict[str, Any] = {}
-    with _opened(archive) as file:
+    with _opened(archive) as (file, mode):
         try:
-            with tarfile.open(fileobj=file, mode="r:" if file.seekable() else "r|") as tar:
+            with tarfile.open(fileobj=file, mode=cast("Any", mode)) as tar:
                 for member in tar:
                     # podman writes the configuration's digest as its file's name, docker as one below blobs/sha256.
                     if member.name == "manifest.json" and (stream := tar.extractfile(member)):
@@ -71,18 +72,23 @@ def _images(archive: Path) -> list[tuple[str, list[str]]]:
 
 
 @contextlib.contextmanager
-def _opened(archive: Path) -> Iterator[IO[bytes]]:
-    tool = {".gz": "gzip", ".tgz": "gzip", ".zst": "zstd"}.get(archive.suffix)
-    if tool is None:
+def _opened(archive: Path) -> Iterator[tuple[IO[bytes], str]]:
+    """The archive's tar, and tarfile's mode for it: what is compressed is read, what is not is skipped through."""
+    if archive.suffix == ".tar":
         with archive.open("rb") as file:
-            yield file
+            yield file, "r:"
         return
-    if shutil.which(tool) is None:
-        raise ImageError(f"{archive}: {tool} is not installed, and is needed to read it", hint=f"install {tool}")
-    with subprocess.Popen((tool, "-dc", str(archive)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    if archive.suffix in (".gz", ".tgz"):
+        with gzip.open(archive) as unpacked:
+            yield cast("IO[bytes]", unpacked), "r|"
+        return
+    if shutil.which("zstd") is None:
+        raise ImageError(f"{archive}: zstd is not installed, and is needed to read it", hint="install zstd")
+    words = ("zstd", "-dc", str(archive))
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout
+            yield process.stdout, "r|"
         finally:
             process.stdout.close()
             process.terminate()
