@@ -8,6 +8,7 @@ import click
 
 from primus.cli.config_check import check
 from primus.cli.config_diff import diff
+from primus.cli.config_env import env
 from primus.cli.config_list import list_
 from primus.cli.config_schema import schema_
 from primus.cli.import_hf import import_hf
@@ -130,7 +131,7 @@ def _explain_memory(experiment: Experiment, nodes: int) -> None:
         click.echo(f"{name:<16}{line}")
 
 
-for _command in (check, diff, list_, schema_, import_hf, import_settings):
+for _command in (check, diff, list_, schema_, env, import_hf, import_settings):
     config.add_command(_command)
 for _command in (show, check, explain, diff, list_, import_hf):
     with_settings(_command)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from primus.errors import ImageError
+from primus.image.engine import Client
 
 
 def identifier(archive: Path, framework: str, environ: Mapping[str, str]) -> str:
@@ -149,13 +150,12 @@ def _alone(identity: str) -> Iterator[None]:
 
 def _check_space(engine: str, archive: Path) -> None:
     """Raise ImageError if the engine's storage is too small: it would say so after minutes, and leave it full."""
-    template = "{{.Store.GraphRoot}}" if engine == "podman" else "{{.DockerRootDir}}"
-    done = subprocess.run((engine, "info", f"--format={template}"), capture_output=True, text=True, check=False)
-    root = Path(done.stdout.strip() or "/nonexistent")
-    if done.returncode != 0 or not root.is_dir():  # an engine on another machine
+    found = Client(engine).free()
+    if found is None:
         return
+    root, free = found
     factor = 1.0 if archive.suffix == ".tar" else 2.5  # measured on our images: a third to a half, compressed
-    needed, free = archive.stat().st_size * factor, shutil.disk_usage(root).free
+    needed = archive.stat().st_size * factor
     if free < needed:
         raise ImageError(
             f"{root} has {free / 1e9:.0f} GB free, and {archive} needs about {needed / 1e9:.0f} GB there",

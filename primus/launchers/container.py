@@ -206,6 +206,8 @@ def _image(job: Job) -> tuple[manifest.Manifest | None, Job]:
         return None, job
     client = engines.Client(job.engine)
     client.check()
+    if job.engine == "podman" and os.getuid() != 0 and job.experiment.accelerator == "rocm":
+        client.check_groups()
     if is_archive(job.image):
         file = Path(job.image)
         identity = archive.identifier(file, job.experiment.framework, os.environ)
@@ -266,21 +268,28 @@ def mounts_of(job: Job, environ: Mapping[str, str]) -> tuple[Mount, ...]:
     if job.dev is not None:
         mounts.append(Mount(source=job.dev, target=PACKAGE_IN_IMAGE, read_only=True))
     for name in forwarded(environ, job.env_names):
-        value = environ.get(name, "")
-        if not value.startswith("/") or secret(name, value) or ":" in value:
+        path = path_in(name, environ.get(name, ""))
+        if path is None:
             continue
-        path = Path(value)
-        if not exists(path) and path.parent != Path("/") and exists(path.parent):
-            path = path.parent  # a file to be written there, perhaps with %h in its name
         if any(path.is_relative_to(mount.target) for mount in (*mounts, Mount(source=job.run_dir, target=job.run_dir))):
             continue
         if not exists(path):
             raise ConfigError(
-                f"{name}={value}: there is no such path here, so the container cannot have it",
+                f"{name}={path}: there is no such path here, so the container cannot have it",
                 hint=f"create it, put it below the run directory {job.run_dir}, or unset {name}",
             )
         mounts.append(Mount(source=path, target=path))
     return tuple(mounts)
+
+
+def path_in(name: str, value: str) -> Path | None:
+    """What must be mounted for the variable's value to mean the same in a container; None if it is no path."""
+    if not value.startswith("/") or secret(name, value) or ":" in value:
+        return None
+    path = Path(value)
+    if not exists(path) and path.parent != Path("/") and exists(path.parent):
+        return path.parent  # a file to be written there, perhaps with %h in its name
+    return path
 
 
 def _bind(mount: Mount) -> str:

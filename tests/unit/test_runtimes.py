@@ -21,6 +21,7 @@ from primus.command import Command
 from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment import load_experiment
 from primus.image import archive, manifest
+from primus.image.engine import Client
 from primus.image.runtimes import spelled
 from primus.job import Job, Mount
 from primus.launchers import apptainer, direct, pyxis, task
@@ -396,3 +397,64 @@ def test_slurms_variables_of_a_shell_on_a_node_are_no_task() -> None:
     """As pam_slurm_adopt leaves them in an ssh session: the job's number alone."""
     with pytest.raises(LaunchError, match=re.escape("SLURM_STEP_ID, SLURM_STEP_NUM_NODES")):
         task.place({"SLURM_JOB_ID": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("NCCL_DEBUG", "INFO", "forwarded: is on the list, by its prefix NCCL_"),
+        ("TZ", "UTC", "forwarded: is on the list"),
+        (
+            "HIPBLASLT_TUNING_OVERRIDE_FILE",
+            "{here}/t.csv",
+            "forwarded: is on the list, by its prefix HIP; {here} is mounted",
+        ),
+        ("HIPBLASLT_TUNING_OVERRIDE_FILE", "/nope/t.csv", "refused: /nope/t.csv does not exist here"),
+        ("HF_TOKEN", "hf_secret123", "forwarded as a secret, on the container's standard input"),
+        ("FOO", "1", "not forwarded: is not on the list (docs/running.md); --env FOO passes it on"),
+        ("XLA_FLAGS", None, "not forwarded: is not set here"),
+        ("JAX_PLATFORMS", "", "not forwarded: is empty"),
+        ("PRIMUS_IMAGE", "x", "not forwarded: is a setting of the launcher's"),
+        ("ROCM_PATH", "/opt/rocm", "not forwarded: means something on this machine alone"),
+    ],
+)
+def test_a_variable_is_explained(primus: Primus, name: str, value: str | None, said: str) -> None:
+    here = str(Path.cwd())
+    if value is not None:
+        os.environ[name] = value.format(here=here)
+    done = primus("config", "env", name)
+    assert done.code == 0, done.err
+    assert done.out.startswith(f"{name}  {said.format(here=here)}")
+    assert "hf_secret123" not in done.out
+
+
+def test_all_that_is_forwarded_is_listed(primus: Primus) -> None:
+    os.environ.update(NCCL_DEBUG="INFO", FOO="1", HSA_X="1")
+    lines = primus("config", "env").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["HSA_X", "NCCL_DEBUG"]
+    assert primus("config", "env", "A=b").code == 2
+
+
+@pytest.mark.parametrize(("runtime", "fits"), [("crun", True), ("runc", False)])
+def test_rootless_podman_needs_a_runtime_that_keeps_groups(
+    write: Write, monkeypatch: pytest.MonkeyPatch, runtime: str, fits: bool
+) -> None:
+    engine = write("bin/podman", f"#!/bin/sh\necho {runtime}\n")
+    engine.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{engine.parent.absolute()}:/usr/bin:/bin")
+    if fits:
+        Client("podman").check_groups()
+    else:
+        with pytest.raises(LaunchError, match="cannot keep your groups"):
+            Client("podman").check_groups()
+
+
+def test_a_pull_that_fails_for_want_of_room_says_so(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine = write("bin/docker", f"#!/bin/sh\n[ $1 = info ] && echo {tmp_path} || exit 1\n")
+    engine.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{engine.parent.absolute()}:/usr/bin:/bin")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3e9))
+    with pytest.raises(ImageError, match=rf"{tmp_path} has only 3 GB free; make room there, or build it"):
+        Client("docker").ensure("reg.local/primus-maxtext:1-rocm", pull="missing")
