@@ -317,13 +317,35 @@ def test_a_container_that_slurm_did_not_make_is_noticed(ignored: Toys, tmp_path:
     assert "--no-container-entrypoint" in said
 
 
-@pytest.mark.parametrize("wait", [False, True], ids=["sbatch", "srun"])
-def test_a_step_that_is_its_own_container_has_a_record(
-    ignored: Toys, wait: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """What pyxis would start, without the container: where it runs, variables, exit codes, ends."""
+@pytest.fixture
+def bare(ignored: Toys, tmp_path: Path) -> Toys:
+    """The same, where the task does not mind: what pyxis would start, without its container."""
     primus = tmp_path / "tools" / "primus"
-    primus.write_text(primus.read_text().replace('"$@"', '"${@/--in-image/--any-gpu}"').replace("/bin/sh", "/bin/bash"))
+    text = primus.read_text(encoding="utf-8").replace('"$@"', '"${@/--in-image/--any-gpu}"')
+    primus.write_text(text.replace("/bin/sh", "/bin/bash"), encoding="utf-8")
+    return ignored
+
+
+@pytest.mark.parametrize("script", [SAVES, DEAF], ids=["saves", "deaf"])
+def test_a_step_that_is_its_own_container_is_cancelled(bare: Toys, script: str) -> None:
+    job = bare.submit(script, "--nodes=2", "--engine=pyxis", "--env=MASTER_ADDR=127.0.0.1")
+    for rank in range(2):
+        job.wait_for_text("ready", rank)
+    run("scancel", job.job)
+    assert job.wait() == "0:15"
+    if script is SAVES:
+        assert (job.record.path / "saved").read_text().splitlines() == ["saved"] * 2
+        wait_for(lambda: [one.exit for one in job.record.attempts()] == [143, 143], 10, "the record")
+    wait_for(lambda: not pgrep(str(job.record.path)), KILL_WAIT + 5, "the processes' end")
+
+
+def pgrep(text: str) -> list[str]:
+    return run("pgrep", "-f", "--", text.replace("(", "\\(").replace(")", "\\)"), check=False).split()
+
+
+@pytest.mark.parametrize("wait", [False, True], ids=["sbatch", "srun"])
+def test_a_step_that_is_its_own_container_has_a_record(bare: Toys, wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each runs, variables, exit codes."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret123")
     monkeypatch.setenv("UNLISTED", "1")
     script = (
@@ -332,13 +354,13 @@ def test_a_step_that_is_its_own_container_has_a_record(
     )
     place = ("--nodes=2", "--engine=pyxis", "--env=MASTER_ADDR=127.0.0.1")
     if wait:
-        done = ignored.run(script, *place, "--wait")
+        done = bare.run(script, *place, "--wait")
         assert done.code == 42, done.output
         assert "1: place 1 of 2 token 12 none" in done.output
-        (log,) = ignored.run_dir.glob("*/node1.log")
+        (log,) = bare.run_dir.glob("*/node1.log")
         assert log.read_text().count("place 1 of 2") == 1
         return
-    job = ignored.submit(script, *place)
+    job = bare.submit(script, *place)
     assert job.wait() == "42:0", job.log()
     assert "place 1 of 2 token 12 none" in job.log(1)
     assert {attempt.rank: attempt.exit for attempt in job.record.attempts()}[1] == 42
