@@ -107,16 +107,19 @@ def check(engine: str, image: str) -> None:
 @contextmanager
 def scratch() -> Iterator[Path]:
     """The container's /tmp: on this machine's disk, and gone with the launch. Those of killed launches go first."""
-    base = Path(os.environ.get("TMPDIR") or tempfile.gettempdir()) / f"primus-{os.getuid()}"
-    base.mkdir(mode=0o700, exist_ok=True)
-    if base.stat().st_uid != os.getuid() or base.is_symlink():
-        raise LaunchError(f"{base} is somebody else's", hint="set TMPDIR to a directory of your own")
-    for left in base.iterdir():
-        if left.name.isdecimal() and not Path("/proc", left.name).exists():
-            shutil.rmtree(left, ignore_errors=True)
+    base = Path(tempfile.gettempdir()) / f"primus-{os.getuid()}"
     mine = base / str(os.getpid())
-    shutil.rmtree(mine, ignore_errors=True)
-    (mine / _HOME.name).mkdir(parents=True)
+    try:
+        base.mkdir(mode=0o700, exist_ok=True)
+        if base.is_symlink() or base.stat().st_uid != os.getuid():
+            raise LaunchError(f"{base} is somebody else's", hint="set TMPDIR to a directory of your own")
+        for left in base.iterdir():
+            if left.name.isdecimal() and not Path("/proc", left.name).exists():
+                shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(mine, ignore_errors=True)
+        (mine / _HOME.name).mkdir(parents=True)
+    except OSError as error:
+        raise LaunchError(f"cannot write to {base}: {error.strerror}", hint="set TMPDIR to where you may") from error
     try:
         yield mine
     finally:

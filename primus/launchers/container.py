@@ -170,6 +170,7 @@ def launch(job: Job) -> int:
     if job.slurm_job and job.engine not in PROCESSES:
         sweep.sweep(job.engine)
     host = Host.look(job.engine, in_slurm=bool(job.slurm_job))
+    command(runnable, host, environ, "")  # what cannot be is refused before anything is written
     lock.hold(job.run_dir, place.rank)  # makes the directory, as the user, before the engine could as root
     identity = found.id if found is not None else apptainer.identity(job.image)
     attempt = replace(direct.this_attempt(place.rank, job.slurm_job, environ), image_id=identity)

@@ -155,7 +155,7 @@ def test_a_sif_tells_its_number(tmp_path: Path) -> None:
 
 
 def test_the_scratch_of_a_killed_launch_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     base = tmp_path / f"primus-{os.getuid()}"
     for name in ("999999999", "1"):  # nobody's, and init's
         (base / name / "x").mkdir(parents=True)
