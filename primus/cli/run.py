@@ -27,7 +27,7 @@ from primus.image import manifest
 from primus.image.names import reference
 from primus.image.runtimes import is_path, spelled
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
-from primus.launchers import direct, task
+from primus.launchers import direct, lock, task
 from primus.launchers.environment import clean_secrets, secret
 from primus.launchers.slurm import elements
 from primus.node import gfx_targets, size
@@ -215,7 +215,7 @@ def run(
             slurm=take(slurm_options, whole=whole) if chosen == "slurm" else None,
             slurm_job=os.environ["SLURM_JOB_ID"] if slurm_task else "",
             any_gpu=any_gpu,
-            in_image=in_image,
+            in_image=in_image or lock.held_outside(),
         )
 
     def _record(directory: Path) -> Path | None:

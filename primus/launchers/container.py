@@ -115,7 +115,7 @@ def inner_argv(job: Job) -> tuple[str, ...]:
     ]
     unknown = [f"--allow-unknown={key}" for key in job.experiment.unknown]
     return (
-        *("primus", "run", "--launcher=direct", "--in-image"),
+        *("primus", "run", "--launcher=direct"),
         f"--config={job.config}",
         *([f"--record={job.record}"] if job.record else []),
         f"--run-dir={job.run_dir}",

@@ -283,6 +283,21 @@ def test_an_odd_entrypoint_is_not_run(request: pytest.FixtureRequest, engine: st
     assert "here" in done.output
 
 
+def test_a_container_of_something_else_is_noticed_inside(toy: str, tmp_path: Path) -> None:
+    """Whatever its labels say."""
+    name = f"primus-torchtitan:marker-{os.getpid()}"
+    (tmp_path / "Dockerfile").write_text(f"FROM {toy}\nRUN rm /etc/primus/image.json\n", encoding="utf-8")
+    context = f"--build-context={toy}=docker-image://{toy}"
+    run("docker", "buildx", "build", "--load", "--quiet", context, f"--tag={name}", str(tmp_path))
+    try:
+        done = Local("docker", name, tmp_path / "run", {}).run("echo trained")
+    finally:
+        run("docker", "image", "rm", "--force", name, check=False)
+    assert done.code == 3, done.output
+    assert "this process is in no Primus image" in done.output
+    assert "trained" not in done.output
+
+
 @pytest.fixture
 def ignored(toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toys:
     """A cluster whose srun takes pyxis' options and does nothing about them: the task runs on the bare node."""

@@ -220,7 +220,7 @@ def test_inside_runs_the_same_experiment_directly(job: MakeJob) -> None:
     inside = made.argv[made.argv.index("image:1") + 1 :]
     assert inside[:3] == ("-m", "primus.launchers.lifeline", str(GRACE))
     assert inside[3:] == (
-        *("primus", "run", "--launcher=direct", "--in-image", f"--config={RUN}/experiment.yaml", f"--run-dir={RUN}"),
+        *("primus", "run", "--launcher=direct", f"--config={RUN}/experiment.yaml", f"--run-dir={RUN}"),
         *("--nodes=2", "--gpus-per-node=4"),
     )
     assert list(made.files) == [RUN / "experiment.yaml"]
