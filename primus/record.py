@@ -44,8 +44,10 @@ def new_id() -> str:
 
 def git_state(directory: Path) -> dict[str, Any] | None:
     """The commit that `directory` is at, and which files differ from it; None outside of git."""
-    commit, changed = _git(directory, "rev-parse", "HEAD"), _git(directory, "diff", "--name-only", "HEAD")
-    return {"commit": commit.strip(), "changed": (changed or "").splitlines()} if commit else None
+    commit = _git(directory, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    return {"commit": commit.strip(), "changed": (_git(directory, "diff", "--name-only", "HEAD") or "").splitlines()}
 
 
 def _git(directory: Path, *words: str) -> str | None:
