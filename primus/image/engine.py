@@ -11,6 +11,7 @@ from pathlib import Path
 from primus.errors import ImageError, LaunchError
 from primus.image.manifest import Manifest, from_labels
 from primus.image.names import build_command
+from primus.image.runtimes import RUNTIMES
 
 # Bytes: a ROCm image, packed and unpacked.
 ROOM = 100_000_000_000
@@ -28,10 +29,10 @@ class Client:
     def check_client(self) -> None:
         """Raise LaunchError unless the client is installed."""
         if shutil.which(self.engine) is None:
-            other = "podman" if self.engine == "docker" else "docker"
+            others = [name for name in RUNTIMES if name not in ("pyxis", self.engine) and shutil.which(name)]
             hint = (
-                f"--engine {other} is installed here"
-                if shutil.which(other)
+                f"--engine {others[0]} is installed here"
+                if others
                 else "install Docker or podman, or use --launcher direct inside the image"
             )
             raise LaunchError(f"{self.engine} is not installed", hint=hint)
