@@ -84,6 +84,8 @@ class Job:
     record: Path | None = None  # of this run; in the run directory
     slurm: Slurm | None = None
     slurm_job: str = ""  # the number of the job that this launch is a task of
+    any_gpu: bool = False  # whatever GPU the experiment's folder is for
+    in_image: bool = False  # a launcher outside meant this process to be in an image
 
     @property
     def config(self) -> Path:

@@ -14,6 +14,9 @@ DEFAULT_PORT = 29500
 
 _TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
 
+# The folders of examples that are each for one GPU, and its architecture.
+GFX_OF = {"MI300X": "gfx942", "MI325X": "gfx942", "MI350X": "gfx950", "MI355X": "gfx950"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Node:

@@ -9,6 +9,7 @@ import click
 from primus import layout
 from primus.cli.config_check import check
 from primus.cli.config_diff import diff
+from primus.cli.config_env import env
 from primus.cli.config_list import list_
 from primus.cli.config_schema import schema_
 from primus.cli.config_settings import settings
@@ -156,7 +157,7 @@ def _explain_memory(experiment: Experiment, nodes: int) -> None:
         click.echo(f"{name:<16}{line}")
 
 
-for _command in (check, diff, list_, schema_, settings, import_hf, import_settings):
+for _command in (check, diff, list_, schema_, settings, env, import_hf, import_settings):
     config.add_command(_command)
 for _command in (show, check, explain, diff, list_, import_hf):
     with_settings(_command)

@@ -14,7 +14,7 @@ import click
 
 from primus.cli import note
 from primus.cli.options import REGISTRY, TARGET
-from primus.cli.run import checkout, clean_environment, print_commands, refuse_secrets, run, take_env
+from primus.cli.run import checkout, clean_environment, image_of, print_commands, refuse_secrets, run, take_env
 from primus.cli.settings import with_settings
 from primus.command import Command
 from primus.errors import ConfigError, Problem
@@ -134,13 +134,17 @@ def prepare_megatron(
         raise ConfigError(wrong)
     for problem in wrong:
         note(str(problem))
+    chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
+    runtime = engine or default_engine()
     job = Job(
         experiment=experiment,
-        image=image or reference("megatron", accelerator, registry=registry),
+        image=image_of(
+            image or reference("megatron", accelerator, registry=registry), runtime, chosen, dry_run=dry_run
+        ),
         run_dir=prefix.parent,
         mounts=tuple(mount for mount in dict.fromkeys(shown) if mount.target != prefix.parent),
         env_names=passed,
-        engine=engine or default_engine(),
+        engine=runtime,
         engine_args=engine_args,
         pull=pull if (registry or image) and not offline else "never",
         dev=checkout() if dev else None,
@@ -154,7 +158,6 @@ def prepare_megatron(
         "bar": sys.stderr.isatty(),
     }
     inner: Command = import_module("primus.backends.megatron.adapter").preparation(job.experiment, switches, files)
-    chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
     module = import_module(f"primus.launchers.{chosen}")
     if dry_run:
         print_commands(module.dry_run_other(inner, job, dict(os.environ)))

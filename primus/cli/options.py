@@ -94,6 +94,13 @@ ENGINE = click.option(
     show_envvar=True,
     help="[default: docker, or podman where only that is]",
 )
+RUNTIME = click.option(
+    "--engine",
+    type=click.Choice(["docker", "podman", "apptainer", "singularity", "pyxis"]),
+    envvar="PRIMUS_ENGINE",
+    show_envvar=True,
+    help="What runs the container; pyxis under Slurm only.  [default: docker, or podman where only that is]",
+)
 PRESET_DIR = click.option(
     "--preset-dir",
     "preset_dirs",

@@ -16,18 +16,19 @@ from primus import layout
 from primus.cli import note
 from primus.cli.from_env import FLAG, with_from_env
 from primus.cli.many import note_other_gpu
-from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, RUN_DIR, option_names
+from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, RUN_DIR, RUNTIME, option_names
 from primus.cli.settings import with_settings
 from primus.cli.slurm import NAMES, SLURM, take
 from primus.command import Command
-from primus.errors import ConfigError, PrimusError
+from primus.errors import ConfigError, PrimusError, Problem
 from primus.experiment import Experiment, load_experiment
-from primus.experiment.paths import absolute
+from primus.experiment.paths import absolute, exists
 from primus.experiment.substitute import looks_secret
 from primus.image import manifest
 from primus.image.names import reference
+from primus.image.runtimes import is_path, spelled
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
-from primus.launchers import container, task
+from primus.launchers import direct, lock, task
 from primus.launchers.environment import clean_secrets, secret
 from primus.launchers.slurm import elements
 from primus.node import gfx_targets, size
@@ -50,10 +51,13 @@ from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id, records
     help="[default: container; direct inside one of our images]",
 )
 @click.option(
-    "--image", envvar="PRIMUS_IMAGE", show_envvar=True, help="[default: the image of the experiment's framework]"
+    "--image",
+    envvar="PRIMUS_IMAGE",
+    show_envvar=True,
+    help="A name, or a file: .tar[.zst] of docker save, .sif, .sqsh.  [default: the image of the framework]",
 )
 @EXPERIMENT
-@ENGINE
+@RUNTIME
 @click.option(
     "--pull",
     type=click.Choice(["missing", "always", "never"]),
@@ -89,7 +93,7 @@ from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id, records
     "engine_args",
     multiple=True,
     metavar="ARG",
-    help="An option for docker run, e.g. --engine-arg=--cpus=8.",
+    help="An option for docker run, apptainer exec, or srun (pyxis), e.g. --engine-arg=--cpus=8.",
 )
 @RUN_DIR
 @SLURM
@@ -103,6 +107,8 @@ from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id, records
     expose_value=False,
     help="Take the settings of a cluster from `profiles` in primus.yaml.",
 )
+@click.option("--in-image", is_flag=True, hidden=True)
+@click.option("--any-gpu", is_flag=True, help="Run an example of one GPU's folder (MI300X, MI355X) on another.")
 @click.option("--dev", is_flag=True, help="Mount this checkout's primus/ over the image's, read-only.")
 @click.option("--dry-run", is_flag=True, help="Print what would run and what would be written. Works on any machine.")
 @OVERRIDES
@@ -128,6 +134,8 @@ def run(
     overrides: tuple[str, ...],
     slurm_task: bool,
     record: Path | None,
+    in_image: bool,
+    any_gpu: bool,
     **slurm_options: Any,
 ) -> None:
     """Train what an experiment says.
@@ -143,7 +151,7 @@ def run(
         names = {word.partition("=")[0] for word in env}
         os.environ.update({name: value for name, value in place.items() if name not in names})
         if record and not dry_run:
-            attempt = container.this_attempt(int(place["NODE_RANK"]), os.environ["SLURM_JOB_ID"], os.environ)
+            attempt = direct.this_attempt(int(place["NODE_RANK"]), os.environ["SLURM_JOB_ID"], os.environ)
             click.get_current_context().with_resource(Record(absolute(record)).noted(attempt))
     passed = take_env(env)
     for text in clean_environment():
@@ -156,6 +164,7 @@ def run(
     if dry_run and nodes is not None and nodes > 1:  # what the first node would run, wherever that is
         environ = {"NODE_RANK": "0", "MASTER_ADDR": "MASTER_ADDR"} | environ
     given = tuple(Mount.parse(text) for text in mounts)
+    runtime = engine or default_engine()
 
     def job(variables: Mapping[str, str], element: int | None = None) -> Job:
         """The job, with the experiment as it is under `variables`."""
@@ -193,14 +202,19 @@ def run(
         whole = experiment.accelerator == "rocm" and gpus_per_node is None
         return Job(
             experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
-            image=image or reference(experiment.framework, experiment.accelerator, registry=registry),
+            image=image_of(
+                image or reference(experiment.framework, experiment.accelerator, registry=registry),
+                runtime,
+                chosen,
+                dry_run=dry_run,
+            ),
             run_dir=directory,
             nodes=count if chosen == "slurm" else nodes,
             gpus_per_node=gpus if chosen == "slurm" else gpus_per_node,
             mounts=all_mounts,
             mounts_given=given,
             env_names=passed,
-            engine=engine or default_engine(),
+            engine=runtime,
             engine_args=engine_args,
             # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
             pull=pull if (registry or image) and not offline else "never",
@@ -208,6 +222,8 @@ def run(
             record=_record(directory) if element is None else directory / run_id / str(element),
             slurm=take(slurm_options, whole=whole) if chosen == "slurm" else None,
             slurm_job=os.environ["SLURM_JOB_ID"] if slurm_task else "",
+            any_gpu=any_gpu,
+            in_image=in_image or lock.held_outside(),
         )
 
     def _record(directory: Path) -> Path | None:
@@ -285,6 +301,28 @@ def _warn_of_memory(experiment: Experiment, gpus: int) -> None:
             f"needs about {found.memory.total / GIB:.0f} GiB on each of {found.layout.gpus} GPUs, "
             f"and an {found.sku} has {found.has}; primus config explain {experiment.source} says for what"
         )
+
+
+def image_of(image: str, engine: str, launcher: str, *, dry_run: bool) -> str:
+    """The image as the job has it: a file by its absolute path. Raises ConfigError for one that cannot be run."""
+    if launcher == "direct":
+        return image
+    if engine == "pyxis" and launcher != "slurm":
+        raise ConfigError(f"--engine pyxis: is Slurm's, and the launcher is {launcher}", hint="add --launcher slurm")
+    if not is_path(image):
+        spelled(image, engine)
+        return image
+    path = absolute(image)
+    spelled(str(path), engine)
+    if not exists(path):
+        missing = Problem(
+            message=f"--image {image}: there is no such file here",
+            hint="it must be on storage that this machine and every node see",
+        )
+        if not dry_run:
+            raise ConfigError([missing])
+        note(str(missing))
+    return str(path)
 
 
 def _given_for_others(launcher: str) -> list[str]:

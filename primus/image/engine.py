@@ -6,10 +6,15 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 from primus.errors import ImageError, LaunchError
 from primus.image.manifest import Manifest, from_labels
 from primus.image.names import build_command
+from primus.image.runtimes import RUNTIMES
+
+# Bytes: a ROCm image, packed and unpacked.
+ROOM = 100_000_000_000
 
 
 class Client:
@@ -24,10 +29,10 @@ class Client:
     def check_client(self) -> None:
         """Raise LaunchError unless the client is installed."""
         if shutil.which(self.engine) is None:
-            other = "podman" if self.engine == "docker" else "docker"
+            others = [name for name in RUNTIMES if name not in ("pyxis", self.engine) and shutil.which(name)]
             hint = (
-                f"--engine {other} is installed here"
-                if shutil.which(other)
+                f"--engine {others[0]} is installed here"
+                if others
                 else "install Docker or podman, or use --launcher direct inside the image"
             )
             raise LaunchError(f"{self.engine} is not installed", hint=hint)
@@ -58,6 +63,21 @@ class Client:
             hint=f"start it (sudo systemctl start {self.engine}), or point the client elsewhere; it asked {where}",
         )
 
+    def check_groups(self) -> None:
+        """Raise LaunchError if rootless podman could not keep the groups that the GPUs' devices belong to."""
+        done = self._run("info", "--format", "{{.Host.OCIRuntime.Name}}")
+        if done.returncode == 0 and done.stdout.strip() == "runc":
+            raise LaunchError(
+                "podman runs containers with runc here, which cannot keep your groups: the GPUs would refuse you",
+                hint='install crun, and set runtime = "crun" in ~/.config/containers/containers.conf',
+            )
+
+    def free(self) -> tuple[Path, int] | None:
+        """Where the engine keeps its images, and the bytes that are free there; None for one on another machine."""
+        template = "{{.Store.GraphRoot}}" if self.engine == "podman" else "{{.DockerRootDir}}"
+        root = Path(self._run("info", f"--format={template}").stdout.strip() or "/nonexistent")
+        return (root, shutil.disk_usage(root).free) if root.is_dir() else None
+
     def manifest(self, image: str) -> Manifest | None:
         """What the local image says about itself; None if it is not here. Raises ImageError if it is not ours."""
         done = self._run("image", "inspect", image)
@@ -87,6 +107,9 @@ class Client:
             raise ImageError(f"{image} is not on this machine, and nothing is pulled", hint=build)
         done = subprocess.run((self.engine, "pull", image), check=False, stdout=2)  # progress is talk: to stderr
         if done.returncode != 0:
+            found_room = self.free()
+            if found_room is not None and found_room[1] < ROOM:
+                build = f"{found_room[0]} has only {found_room[1] / 1e9:.0f} GB free; make room there, or {build}"
             raise ImageError(f"{image} is not on this machine and cannot be pulled", hint=build)
         found = self.manifest(image)
         if found is None:

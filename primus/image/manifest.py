@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,6 +57,14 @@ def inside(path: Path = IN_IMAGE) -> Manifest | None:
     return Manifest(
         framework=document["framework"], accelerator=document["accelerator"], gfx=tuple(document.get("gfx", ()))
     )
+
+
+def digest(path: Path = IN_IMAGE) -> str:
+    """What tells one image from another from inside, where no engine says its ID; empty outside of our images."""
+    try:
+        return f"manifest:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    except OSError:
+        return ""
 
 
 def check(manifest: Manifest, *, framework: str, accelerator: str, gfx: str, image: str) -> None:

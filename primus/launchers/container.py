@@ -4,74 +4,50 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
 from primus.command import Command
 from primus.errors import ConfigError, LaunchError
 from primus.experiment.paths import exists
 from primus.experiment.render import resolved_yaml
+from primus.image import archive, manifest
 from primus.image import engine as engines
-from primus.image import manifest
+from primus.image.runtimes import PROCESSES, is_archive
 from primus.job import Job, Mount
-from primus.launchers import direct, lock, sweep, task
+from primus.launchers import apptainer, direct, lock, sweep
 from primus.launchers.environment import forwarded, secret
-from primus.launchers.supervise import supervise
-from primus.node import render_nodes
-from primus.record import RECORD_VARIABLE, Attempt, Record, now
+from primus.launchers.host import Host
+from primus.launchers.supervise import Child, Container, supervise
+from primus.record import RECORD_VARIABLE, Record, now
 
-# Seconds between TERM and KILL; less than Slurm's default KillWait of 30, so that the container ends before its job.
-GRACE = 20
 PACKAGE_IN_IMAGE = Path("/opt/primus/primus")
 _KFD, _DRI = Path("/dev/kfd"), Path("/dev/dri")
 
 
-class Host(NamedTuple):
-    """What the container needs to know of this machine; looked up here, on the node that has it."""
-
-    uid: int
-    gid: int
-    own_groups: tuple[int, ...]  # the user's besides gid: project directories belong to them
-    groups: tuple[int, ...]  # of /dev/kfd and the render nodes, as numbers: names differ between host and image
-    infiniband: bool
-    rootless: bool  # podman without root: users and groups are mapped
-    devices: tuple[Path, ...] = (Path("/dev/dri"),)  # the GPUs
-    grace: int = GRACE
-
-    @classmethod
-    def look(cls, engine: str, devices: Path = Path("/dev"), *, in_slurm: bool = False) -> Host:
-        nodes = (devices / "kfd", *(devices / "dri").glob("render*"))
-        own = render_nodes() if in_slurm else ()
-        wait = task.kill_wait() if in_slurm else None
-        groups = {node.stat().st_gid for node in nodes if node.exists() and stat.S_ISCHR(node.stat().st_mode)}
-        return cls(
-            uid=os.getuid(),
-            gid=os.getgid(),
-            own_groups=tuple(sorted({*os.getgroups()} - {os.getgid()})),
-            groups=tuple(sorted(groups)),
-            infiniband=(devices / "infiniband").is_dir(),
-            rootless=engine == "podman" and os.getuid() != 0,
-            devices=tuple(devices / "dri" / name for name in own) or (devices / "dri",),
-            grace=GRACE if wait is None else max(1, min(GRACE, wait - 5)),
-        )
-
-
 def command(job: Job, host: Host, environ: Mapping[str, str], name: str) -> Command:
-    """docker|podman run IMAGE primus run --launcher direct --config RUN/experiment.yaml"""
-    # A variable, which an image with an older launcher leaves alone.
+    """docker|podman run, or apptainer exec, IMAGE primus run --launcher direct --config RUN/experiment.yaml"""
+    return around(inside(job), job, host, environ, name)
+
+
+def inside(job: Job) -> Command:
+    """The direct launcher, on the resolved experiment, which is written unless it came from there."""
+    # The record's place is a variable, which an image with an older launcher leaves alone.
     record = {RECORD_VARIABLE: str(job.record)} if job.record else {}
-    inner = Command(argv=inner_argv(job), env=record, files={job.config: resolved_yaml(job.experiment)})
-    return around(inner, job, host, environ, name)
+    written = job.experiment.source.absolute() == job.config
+    files = {} if written else {job.config: resolved_yaml(job.experiment)}
+    return Command(argv=inner_argv(job), env=record, files=files)
 
 
 def around(inner: Command, job: Job, host: Host, environ: Mapping[str, str], name: str) -> Command:
-    """docker|podman run IMAGE INNER, with the job's mounts, devices and variables."""
+    """docker|podman run, or apptainer exec, IMAGE INNER, with the job's mounts, devices and variables."""
+    mounts = (Mount(source=job.run_dir, target=job.run_dir), *mounts_of(job, environ))
+    if job.engine in PROCESSES:
+        return apptainer.around(inner, job, mounts, scratch=host.scratch, grace=host.grace)
     options: list[tuple[str, ...]] = [
         ("--rm",),
         ("--interactive",),  # the lifeline is the container's standard input
@@ -88,12 +64,12 @@ def around(inner: Command, job: Job, host: Host, environ: Mapping[str, str], nam
         ("--network=host",),
         ("--ipc=host",),  # /dev/shm of the host: the default 64 MB is too small for RCCL and data loaders
         *_user(host),
+        # Where SELinux enforces, a container may touch no file of the host's. The alternative, to write labels on
+        # what is mounted, would change data that belongs to others, and may lock them out of it.
+        *([("--security-opt=label=disable",)] if host.selinux else []),
         (f"--workdir={job.run_dir}",),
         *_accelerator(job, host),
-        *(
-            (f"--mount={_bind(mount)}",)
-            for mount in (Mount(source=job.run_dir, target=job.run_dir), *_mounts(job, environ))
-        ),
+        *((f"--mount={_bind(mount)}",) for mount in mounts),
         *(
             (f"--env={variable}",)
             for variable in forwarded(environ, job.env_names)
@@ -118,7 +94,7 @@ def around(inner: Command, job: Job, host: Host, environ: Mapping[str, str], nam
 
 
 # Options that add up: one more leaves ours alone.
-_REPEATABLE = {"--mount", "--env", "--device", "--group-add", "--ulimit", "--label"}
+_REPEATABLE = {"--mount", "--env", "--device", "--group-add", "--ulimit", "--label", "--security-opt"}
 _SAME = {
     "--net": "--network",
     "-u": "--user",
@@ -159,13 +135,27 @@ def inner_argv(job: Job) -> tuple[str, ...]:
 def dry_run(job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
     inside = {name: environ[name] for name in forwarded(environ, job.env_names) if name in environ}
     inner = direct.command(job, direct.node(job, environ), inside)
+    made = Command(argv=inner_argv(job), files={job.config: resolved_yaml(job.experiment)})
+    return [*_dry(made, job, environ), ("in the container", replace(made, files={})), ("which becomes", inner)]
+
+
+def dry_run_other(inner: Command, job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
+    return [*_dry(inner, job, environ), ("in the container", inner)]
+
+
+def _dry(inner: Command, job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
+    """The container's command; before it, what loads an image that is a file."""
+    commands = []
     looked_up = "; GPUs, groups and RDMA are looked up where it runs" if job.experiment.accelerator == "rocm" else ""
-    outer = command(job, Host.look(job.engine), environ, container_name(job))
-    return [
-        (f"on this machine ({job.engine}{looked_up})", outer),
-        ("in the container", Command(argv=inner_argv(job))),
-        ("which becomes", inner),
-    ]
+    if job.engine in PROCESSES:
+        names = ", ".join(apptainer.variables(inner, environ, forwarded(environ, job.env_names)))
+        looked_up = f"; on its standard input: {names}"
+    elif is_archive(job.image):
+        load = Command(argv=archive.load_argv(job.engine, Path(job.image)))
+        commands.append((f"on this machine, unless {job.engine} has that image", load))
+        job = replace(job, image="IMAGE-ID")
+    outer = around(inner, job, Host.look(job.engine), environ, container_name(job))
+    return [*commands, (f"on this machine ({job.engine}{looked_up})", outer)]
 
 
 def launch(job: Job) -> int:
@@ -173,33 +163,34 @@ def launch(job: Job) -> int:
     environ = dict(os.environ)
     place = direct.node(job, environ)
     _check_devices(job)
-    found = _image(job)
-    manifest.check(
-        found,
-        framework=job.experiment.framework,
-        accelerator=job.experiment.accelerator,
-        gfx=place.gfx,
-        image=job.image,
-    )
+    direct.check_gpu(job, place.gfx)
+    found, runnable = _image(job)
+    if found is not None:
+        manifest.check(
+            found,
+            framework=job.experiment.framework,
+            accelerator=job.experiment.accelerator,
+            gfx=place.gfx,
+            image=job.image,
+        )
     assert job.record is not None
     record = Record(job.record)
     adapter = import_module(f"primus.backends.{job.experiment.framework}.adapter")
-    manifest.check_compiled(found, adapter.modules(job.experiment), job.image)
-    name = container_name(job)
-    if job.slurm_job:
+    if found is not None:
+        manifest.check_compiled(found, adapter.modules(job.experiment), job.image)
+    if job.slurm_job and job.engine not in PROCESSES:
         sweep.sweep(job.engine)
     host = Host.look(job.engine, in_slurm=bool(job.slurm_job))
-    made = command(job, host, environ, name)
-    if job.experiment.source.absolute() == job.config:  # written where the run was submitted
-        made = replace(made, files={})
+    command(runnable, host, environ, "")  # what cannot be is refused before anything is written
     lock.hold(job.run_dir, place.rank)  # makes the directory, as the user, before the engine could as root
-    attempt = replace(this_attempt(place.rank, job.slurm_job, environ), image_id=found.id)
+    identity = found.id if found is not None else apptainer.identity(job.image)
+    attempt = replace(direct.this_attempt(place.rank, job.slurm_job, environ), image_id=identity)
     if place.rank == 0 and not record.read("run.json"):  # nobody outside has written it
         record.start(job, launcher="container")
     record.begin(attempt)
     code = LaunchError.exit_code
     try:
-        code = _supervised(made, job, name, environ, grace=host.grace, log=record.log(place.rank))
+        code = _supervised(inside(job), runnable, host, environ, log=record.log(place.rank))
     finally:
         record.close(replace(attempt, ended=now(), exit=code))
         if not job.slurm_job:
@@ -207,38 +198,50 @@ def launch(job: Job) -> int:
     return code
 
 
-def this_attempt(rank: int, slurm_job: str, environ: Mapping[str, str]) -> Attempt:
-    restarts = int(environ.get("SLURM_RESTART_COUNT") or 0) if slurm_job else 0
-    return Attempt(rank=rank, host=os.uname().nodename, started=now(), attempt=restarts, job=slurm_job)
-
-
-def dry_run_other(inner: Command, job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
-    outer = around(inner, job, Host.look(job.engine), environ, container_name(job))
-    return [(f"on this machine ({job.engine})", outer), ("in the container", inner)]
-
-
 def run(inner: Command, job: Job) -> int:
     """Run something else than the training in the job's image, whatever it is for. Returns its exit code."""
-    environ = dict(os.environ)
-    found = _image(job)
-    manifest.check(found, framework=job.experiment.framework, accelerator=found.accelerator, gfx="", image=job.image)
-    name = container_name(job)
-    return _supervised(around(inner, job, Host.look(job.engine), environ, name), job, name, environ, grace=GRACE)
+    found, runnable = _image(job)
+    if found is not None:
+        framework = job.experiment.framework
+        manifest.check(found, framework=framework, accelerator=found.accelerator, gfx="", image=job.image)
+    return _supervised(inner, runnable, Host.look(job.engine), dict(os.environ))
 
 
-def _image(job: Job) -> manifest.Manifest:
+def _image(job: Job) -> tuple[manifest.Manifest | None, Job]:
+    """What the image says about itself, and the job with the image as the engine knows it.
+
+    None where only a process inside can read that: the direct launcher does.
+    """
+    if job.engine in PROCESSES:
+        apptainer.check(job.engine, job.image)
+        return None, job
     client = engines.Client(job.engine)
     client.check()
-    return client.ensure(job.image, pull=job.pull)
+    if job.engine == "podman" and os.getuid() != 0 and job.experiment.accelerator == "rocm":
+        client.check_groups()
+    if is_archive(job.image):
+        file = Path(job.image)
+        identity = archive.identifier(file, job.experiment.framework, os.environ)
+        archive.load(job.engine, file, identity)
+        job = replace(job, image=identity, pull="never")
+    return client.ensure(job.image, pull=job.pull), job
 
 
-def _supervised(
-    made: Command, job: Job, name: str, environ: Mapping[str, str], *, grace: int, log: Path | None = None
-) -> int:
+def _supervised(inner: Command, job: Job, host: Host, environ: Mapping[str, str], *, log: Path | None = None) -> int:
     passed = forwarded(environ, job.env_names)
-    secrets = {name: environ[name] for name in passed if name in environ and secret(name, environ[name])}
+    name = container_name(job)
     print(f"primus: {job.experiment.framework} in {job.image}, results in {job.run_dir}", file=sys.stderr, flush=True)
-    return supervise(made, engine=job.engine, name=name, secrets=secrets, grace=grace, log=log)
+    if job.engine in PROCESSES:
+        apptainer.raise_limits()
+        said = apptainer.variables(inner, environ, passed)
+        with apptainer.scratch() as scratch:
+            made = around(inner, job, host._replace(scratch=scratch), environ, name)
+            return supervise(made, Child(name), secrets=said, grace=host.grace, log=log)
+    secrets = {name: environ[name] for name in passed if name in environ and secret(name, environ[name])}
+    if host.selinux:
+        print("primus: SELinux enforces here: the container runs without its label", file=sys.stderr, flush=True)
+    made = around(inner, job, host, environ, name)
+    return supervise(made, Container(job.engine, name), secrets=secrets, grace=host.grace, log=log)
 
 
 def container_name(job: Job) -> str:
@@ -258,38 +261,46 @@ def _accelerator(job: Job, host: Host) -> list[tuple[str, ...]]:
     if job.experiment.accelerator != "rocm":
         return []
     # RDMA registers memory without bound; RCCL and the loaders open many files. Without root, the user's own limits.
-    limits = ("host",) if host.rootless else ("memlock=-1", "nofile=1048576:1048576")
+    limits = ("host",) if host.rootless else ("memlock=-1", "nofile=1048576:1048576", "stack=67108864")
     groups = () if host.rootless else tuple(group for group in host.groups if group not in host.own_groups)
+    devices = ("amd.com/gpu=all",) if host.cdi else (_KFD, *host.devices)
     return [
-        *((f"--device={device}",) for device in (_KFD, *host.devices)),
+        *((f"--device={device}",) for device in devices),
         *((f"--group-add={group}",) for group in groups),
         *([("--device=/dev/infiniband",)] if host.infiniband else []),
         *((f"--ulimit={limit}",) for limit in limits),
     ]
 
 
-def _mounts(job: Job, environ: Mapping[str, str]) -> tuple[Mount, ...]:
+def mounts_of(job: Job, environ: Mapping[str, str]) -> tuple[Mount, ...]:
     mounts = list(job.mounts)
     if not job.config.is_relative_to(job.run_dir):
         mounts.append(Mount(source=job.config.parent, target=job.config.parent))
     if job.dev is not None:
         mounts.append(Mount(source=job.dev, target=PACKAGE_IN_IMAGE, read_only=True))
     for name in forwarded(environ, job.env_names):
-        value = environ.get(name, "")
-        if not value.startswith("/") or secret(name, value) or ":" in value:
+        path = path_in(name, environ.get(name, ""))
+        if path is None:
             continue
-        path = Path(value)
-        if not exists(path) and path.parent != Path("/") and exists(path.parent):
-            path = path.parent  # a file to be written there, perhaps with %h in its name
         if any(path.is_relative_to(mount.target) for mount in (*mounts, Mount(source=job.run_dir, target=job.run_dir))):
             continue
         if not exists(path):
             raise ConfigError(
-                f"{name}={value}: there is no such path here, so the container cannot have it",
+                f"{name}={path}: there is no such path here, so the container cannot have it",
                 hint=f"create it, put it below the run directory {job.run_dir}, or unset {name}",
             )
         mounts.append(Mount(source=path, target=path))
     return tuple(mounts)
+
+
+def path_in(name: str, value: str) -> Path | None:
+    """What must be mounted for the variable's value to mean the same in a container; None if it is no path."""
+    if not value.startswith("/") or secret(name, value) or ":" in value:
+        return None
+    path = Path(value)
+    if not exists(path) and path.parent != Path("/") and exists(path.parent):
+        return path.parent  # a file to be written there, perhaps with %h in its name
+    return path
 
 
 def _bind(mount: Mount) -> str:
@@ -313,7 +324,7 @@ def _check_devices(job: Job) -> None:
             f"this machine has no {' and no '.join(missing)}: it shows no AMD GPU",
             hint="install the amdgpu driver, or pass --accelerator cpu for an experiment that can run on the CPU",
         )
-    if job.engine == "podman" and os.getuid() != 0 and not os.access("/dev/kfd", os.R_OK | os.W_OK):
+    if job.engine != "docker" and os.getuid() != 0 and not os.access("/dev/kfd", os.R_OK | os.W_OK):
         group = Path("/dev/kfd").stat().st_gid
         raise LaunchError(
             f"no permission on /dev/kfd (group {group})", hint=f"join the group: sudo usermod -aG {group} $USER"

@@ -45,6 +45,19 @@ def forwarded(environ: Mapping[str, str], extra: tuple[str, ...] = ()) -> tuple[
     return tuple(sorted({*listed, *extra}))
 
 
+def verdict(name: str, value: str | None) -> tuple[bool, str]:
+    """Whether a container gets the variable, and why, or why not."""
+    if _NEVER.fullmatch(name):
+        host = name.startswith("ROCM_")
+        return False, "means something on this machine alone" if host else "is a setting of the launcher's"
+    prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix)), None)
+    if prefix is None and name not in NAMES:
+        return False, f"is not on the list (docs/running.md); --env {name} passes it on"
+    if not value:
+        return False, "is empty" if value == "" else "is not set here"
+    return True, f"is on the list, by its prefix {prefix}" if name not in NAMES else "is on the list"
+
+
 _PASSWORD_IN_URL = re.compile(r"://[^/@\s]+:[^/@\s]+@")
 
 

@@ -8,6 +8,7 @@ When that end closes (launcher or client killed, even with SIGKILL), nobody is l
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -79,7 +80,8 @@ def _unblock() -> None:
 def _watch(child: subprocess.Popen[bytes], grace: float) -> None:
     while os.read(0, 4096):
         pass
-    print("lifeline: the launcher is gone, ending the command", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # the launcher may have been who reads it
+        print("lifeline: the launcher is gone, ending the command", file=sys.stderr, flush=True)
     child.send_signal(signal.SIGTERM)
     time.sleep(grace)
     try:

@@ -16,7 +16,7 @@ def hold(run_dir: Path, rank: int) -> None:
 
     Raises LaunchError if another launch has it. A file system without locks is taken at its word.
     """
-    if os.environ.get(_HELD_OUTSIDE):
+    if held_outside():
         return
     path = run_dir / f".node{rank}.lock"
     try:
@@ -39,6 +39,11 @@ def hold(run_dir: Path, rank: int) -> None:
     os.ftruncate(file, 0)
     os.write(file, f"process {os.getpid()} on {os.uname().nodename}".encode())
     os.set_inheritable(file, True)  # exec keeps it
+
+
+def held_outside() -> bool:
+    """Whether a launcher outside holds it: this process is meant to be in its container."""
+    return bool(os.environ.get(_HELD_OUTSIDE))
 
 
 def inside() -> dict[str, str]:

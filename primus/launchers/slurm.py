@@ -23,7 +23,7 @@ from primus.command import Command
 from primus.errors import ConfigError, LaunchError
 from primus.experiment.render import resolved_yaml
 from primus.job import Job, Mount, Slurm
-from primus.launchers import container
+from primus.launchers import container, direct, pyxis
 from primus.launchers.finish import finish
 from primus.launchers.task import FIRST_PORT
 from primus.record import Record
@@ -116,7 +116,7 @@ def script(job: Job, slurm: Slurm, record: Record) -> str:
         "# Slurm itself starts a job again after a failed node, however often.",
         f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt {slurm.requeue} ]; then exec {end} "$record" 4; fi',
     ]
-    step = shlex.join(srun(job, slurm)), shlex.join(task(job))
+    step = shlex.join((*srun(job, slurm), *_container(job))), shlex.join(task(job))
     lines = [
         "#!/bin/bash",
         *(_directive(name, value) for name, value in said.items() if name not in slurm.sbatch_omit),
@@ -152,7 +152,17 @@ def srun(job: Job, slurm: Slurm) -> tuple[str, ...]:
 
 
 def task(job: Job) -> tuple[str, ...]:
-    """What each node runs, without its --record and --config: the container launcher, told everything."""
+    """What each node runs, without its --record and --config: the container launcher, told everything.
+
+    In a container that Slurm itself makes, the direct launcher.
+    """
+    if job.engine == "pyxis":
+        return (
+            *("primus", "run", "--launcher=direct", "--slurm-task", "--in-image"),
+            f"--gpus-per-node={job.gpus_per_node}",
+            *(f"--allow-unknown={key}" for key in job.experiment.unknown),
+            *(["--any-gpu"] if job.any_gpu else []),
+        )
     dev = (Mount(source=job.dev, target=container.PACKAGE_IN_IMAGE, read_only=True),) if job.dev else ()
     return (
         *(sys.executable, "-m", "primus", "run", "--launcher=container", "--slurm-task"),
@@ -164,12 +174,22 @@ def task(job: Job) -> tuple[str, ...]:
         *(f"--env={name}" for name in job.env_names),
         *(f"--engine-arg={word}" for word in job.engine_args),
         *(f"--allow-unknown={key}" for key in job.experiment.unknown),
+        *(["--any-gpu"] if job.any_gpu else []),
     )
+
+
+def _container(job: Job) -> tuple[str, ...]:
+    return pyxis.options(job, os.environ) if job.engine == "pyxis" else ()
 
 
 def submission(jobs: tuple[Job, ...]) -> Command:
     """sbatch, the script, and each element's resolved experiment (one that is not an array has one)."""
     job, slurm, record = jobs[0], _said(jobs[0]), _base(jobs)
+    if job.engine == "pyxis" and len({one.run_dir for one in jobs}) > 1:
+        raise ConfigError(
+            f"--array {slurm.array}: elements have run directories of their own, and pyxis is told of one",
+            hint="submit them one by one, or use --engine docker, podman or apptainer",
+        )
     files = {record.path / "job.sh": script(job, slurm, record)}
     files |= {one.config: resolved_yaml(one.experiment) for one in jobs}
     return Command(argv=("sbatch", "--parsable", str(record.path / "job.sh")), files=files)
@@ -183,7 +203,10 @@ def foreground(job: Job) -> Command:
     words = (*srun(job, slurm), *(word for word in asked if word.split("=")[0] not in ("--nodes", "--ntasks-per-node")))
     return Command(
         # disable-status: the first ^C reaches the tasks.
-        argv=(*words, "--disable-status", "--label", *task(job), f"--record={job.record}", f"--config={job.config}"),
+        argv=(
+            *(*words, *_container(job), "--disable-status", "--label"),
+            *(*task(job), f"--record={job.record}", f"--config={job.config}"),
+        ),
         files={job.config: resolved_yaml(job.experiment)},
     )
 
@@ -204,7 +227,12 @@ def dry_run(jobs: tuple[Job, ...], environ: Mapping[str, str]) -> list[tuple[str
     job = jobs[0]
     place = {"NNODES": str(job.nodes), "NODE_RANK": "0", "MASTER_ADDR": "MASTER_ADDR", "MASTER_PORT": str(FIRST_PORT)}
     outer = foreground(job) if _said(job).wait else submission(jobs)
-    inside = container.dry_run(replace(job, slurm_job="SLURM_JOB_ID"), {**environ, **place})
+    inside: list[tuple[str, Command]] = []
+    if job.engine == "pyxis":
+        inner = direct.command(job, direct.node(job, {**environ, **place}), environ)
+        inside = [("in the container on the first node, which becomes", inner)]
+    else:
+        inside = container.dry_run(replace(job, slurm_job="SLURM_JOB_ID"), {**environ, **place})
     return [("here", outer), *((title.replace("this machine", "the first node"), made) for title, made in inside)]
 
 

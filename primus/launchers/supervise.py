@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,9 +10,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from primus.command import Command
 from primus.errors import LaunchError
@@ -20,36 +22,101 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PASSED = (signal.SIGUSR1, signal.SIGUSR2)
 
 
-def supervise(
-    command: Command, *, engine: str, name: str, secrets: Mapping[str, str], grace: int, log: Path | None = None
-) -> int:
-    """Run the engine's client with the lifeline on its standard input, to the end. Returns the command's exit code, or
-    128 + n if signal n ended this launch. What it prints is copied to `log`.
+class Control(Protocol):
+    """How what we started is told something."""
 
-    The client is a session of its own: signals reach the container through us alone, so that a terminal's ^C is not
-    delivered twice. Raises LaunchError if the engine refused to run the container.
-    """
-    client = command.start(stdin=subprocess.PIPE, start_new_session=True, **_outputs(log))
-    stopped_by = 0
+    @property
+    def name(self) -> str: ...
+    @property
+    def refused(self) -> int: ...  # the exit code that says that it was not started
+    def signal(self, client: subprocess.Popen[bytes], number: int) -> None: ...
+    def stop(self, client: subprocess.Popen[bytes], grace: int) -> None: ...
+    def kill(self, client: subprocess.Popen[bytes]) -> None: ...
 
-    def control(*words: str) -> None:
+
+@dataclass(frozen=True)
+class Container:
+    """A container of an engine's, which its client tells."""
+
+    engine: str
+    name: str
+    refused: int = 125
+
+    def _control(self, *words: str) -> None:
         null = subprocess.DEVNULL
-        subprocess.Popen((engine, *words, name), start_new_session=True, stdin=null, stdout=null, stderr=null)
+        subprocess.Popen((self.engine, *words, self.name), start_new_session=True, stdin=null, stdout=null, stderr=null)
+
+    def signal(self, client: subprocess.Popen[bytes], number: int) -> None:
+        self._control("kill", f"--signal={signal.Signals(number).name}")
+
+    def stop(self, client: subprocess.Popen[bytes], grace: int) -> None:
+        self._control("stop", "-t", str(grace))
+
+    def kill(self, client: subprocess.Popen[bytes]) -> None:
+        self._control("kill")
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process of our own, as a container of apptainer's is: it passes signals on, and dies with its container."""
+
+    name: str
+    refused: int = 255
+
+    def signal(self, client: subprocess.Popen[bytes], number: int) -> None:
+        client.send_signal(number)
+
+    def stop(self, client: subprocess.Popen[bytes], grace: int) -> None:
+        client.send_signal(signal.SIGTERM)
+        timer = threading.Timer(grace, self.kill, (client,))
+        timer.daemon = True
+        timer.start()
+
+    def kill(self, client: subprocess.Popen[bytes]) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(client.pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A process of the Slurm step that we are in ourselves: Slurm signals all of a step's processes, and ends them."""
+
+    name: str
+    refused: int = -1
+
+    def signal(self, client: subprocess.Popen[bytes], number: int) -> None: ...
+    def stop(self, client: subprocess.Popen[bytes], grace: int) -> None: ...
+    def kill(self, client: subprocess.Popen[bytes]) -> None: ...
+
+
+def supervise(
+    command: Command, control: Control, *, secrets: Mapping[str, str] | None, grace: int, log: Path | None = None
+) -> int:
+    """Run the command with the lifeline on its standard input, to the end. Returns its exit code, or 128 + n if
+    signal n ended this launch. What it prints is copied to `log`. Without `secrets` there is no lifeline in it.
+
+    It is a session of its own: signals reach the container through us alone, so that a terminal's ^C is not
+    delivered twice. Raises LaunchError if the container was refused.
+    """
+    given = subprocess.DEVNULL if secrets is None else subprocess.PIPE
+    client = command.start(stdin=given, start_new_session=True, **_outputs(log))
+    stopped_by = 0
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         nonlocal stopped_by
         if number in _PASSED:
-            control("kill", f"--signal={signal.Signals(number).name}")
+            control.signal(client, number)
         elif stopped_by and number == signal.SIGINT:
-            control("kill")  # ^C again: no more patience (Slurm may send its signals more than once, and means it once)
+            # ^C again: no more patience. (Slurm may send its signals more than once, and means it once.)
+            control.kill(client)
         elif not stopped_by:
             stopped_by = number
             print(
-                f"primus: {signal.Signals(number).name}, stopping {name} (Ctrl-C to kill it)",
+                f"primus: {signal.Signals(number).name}, stopping {control.name} (Ctrl-C to kill it)",
                 file=sys.stderr,
                 flush=True,
             )
-            control("stop", "-t", str(grace))
+            control.stop(client, grace)
 
     for number in (*_ENDING, *_PASSED):
         signal.signal(number, on_signal)
@@ -60,17 +127,17 @@ def supervise(
     ]
     for thread in copies:
         thread.start()
-    assert client.stdin is not None
-    try:
-        client.stdin.write(json.dumps(dict(secrets)).encode() + b"\n")
-        client.stdin.flush()
-    except BrokenPipeError:
-        pass  # the client ended already, and its exit code says why
+    if client.stdin is not None:
+        try:
+            client.stdin.write(json.dumps(dict(secrets or {})).encode() + b"\n")
+            client.stdin.flush()
+        except BrokenPipeError:
+            pass  # the client ended already, and its exit code says why
     code = client.wait()
     for thread in copies:
         thread.join(5)  # whoever else has the pipe is not waited for
-    if code == 125:
-        raise LaunchError(f"{engine} refused to run the container", hint="its own message is above")
+    if code == control.refused:
+        raise LaunchError(f"{command.argv[0]} refused to run the container", hint="its own message is above")
     if stopped_by:  # whatever the training made of it (torchrun makes 1)
         return 128 + stopped_by
     return code if code >= 0 else 128 - code

@@ -15,7 +15,8 @@ from primus.experiment import load_experiment
 from primus.image.names import reference
 from primus.job import Job
 from primus.launchers import container
-from primus.launchers.supervise import supervise
+from primus.launchers.host import Host
+from primus.launchers.supervise import Container, supervise
 from tests.launch.support import ROOT
 
 MI300X = ROOT / "examples/torchtitan/configs/MI300X/llama3.1_8B-BF16-pretrain.yaml"
@@ -49,15 +50,16 @@ def run_on_devices(run_dir: str) -> int:
         dev=ROOT / "primus",
     )
     name = container.container_name(job)
-    made = container.command(job, container.Host.look("docker")._replace(uid=4242, gid=4242), {}, name)
+    made = container.command(job, Host.look("docker")._replace(uid=4242, gid=4242), {}, name)
     made.write()
+    # base-torch is no backend's image, as a launch from outside would expect.
     look = (
         "id -G; : < /dev/kfd && : < /dev/dri/renderD128 && echo open; ulimit -n; "
-        'python -m primus run --config="$0" --launcher=direct --run-dir=.'
+        'env -u PRIMUS_RUN_DIR_LOCKED python -m primus run --config="$0" --launcher=direct --run-dir=.'
     )
     inner = container.inner_argv(job)
     argv = (*made.argv[: -len(inner)], "sh", "-c", look, f"{run_dir}/experiment.yaml")
-    return supervise(type(made)(argv=argv, files=made.files), engine="docker", name=name, secrets={}, grace=3)
+    return supervise(type(made)(argv=argv, files=made.files), Container("docker", name), secrets={}, grace=3)
 
 
 def test_devices_and_their_groups_reach_the_container(

@@ -17,7 +17,8 @@ from primus.experiment import load_experiment
 from primus.image.names import reference
 from primus.job import Job
 from primus.launchers import container
-from primus.launchers.supervise import supervise
+from primus.launchers.host import GRACE, Host
+from primus.launchers.supervise import Container, supervise
 from tests.launch.support import EXAMPLES, ROOT, containers, inspect, primus
 
 pytestmark = pytest.mark.timeout(240)
@@ -86,14 +87,14 @@ def test_a_run_directory_has_one_launch_at_a_time(training: Launch) -> None:
 
 def test_killed_launcher(training: Launch) -> None:
     training.process.kill()
-    wait_for(lambda: containers(training.run_dir) == [], container.GRACE + 25, "the container's end")
+    wait_for(lambda: containers(training.run_dir) == [], GRACE + 25, "the container's end")
 
 
 def test_killed_launcher_and_client(training: Launch) -> None:
     client = training.client()
     training.process.kill()
     os.kill(client, signal.SIGKILL)
-    wait_for(lambda: containers(training.run_dir) == [], container.GRACE + 25, "the container's end")
+    wait_for(lambda: containers(training.run_dir) == [], GRACE + 25, "the container's end")
 
 
 @pytest.fixture
@@ -133,10 +134,10 @@ def run_toy(run_dir: str, script: str, engine: str) -> int:
     )
     job.run_dir.mkdir(parents=True, exist_ok=True)
     name = container.container_name(job)
-    made = container.command(job, container.Host.look(engine), os.environ, name)
+    made = container.command(job, Host.look(engine), os.environ, name)
     inner = container.inner_argv(job)
     argv = (*made.argv[: -len(inner)], "sh", "-c", script)
-    return supervise(replace(made, argv=argv), engine=engine, name=name, secrets={"HF_TOKEN": "hf_secret123"}, grace=3)
+    return supervise(replace(made, argv=argv), Container(engine, name), secrets={"HF_TOKEN": "hf_secret123"}, grace=3)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_second_interrupt_kills_at_once(toy: Toy, run_dir: Path) -> None:
 
 def test_killed_launcher_of_a_deaf_training(toy: Toy, run_dir: Path) -> None:
     toy("trap '' TERM HUP INT; echo ready; while :; do sleep 0.1; done", ready=True).kill()
-    wait_for(lambda: containers(run_dir) == [], container.GRACE + 20, "the container's end")
+    wait_for(lambda: containers(run_dir) == [], GRACE + 20, "the container's end")
 
 
 def test_secret_is_seen_by_the_training_alone(image: Callable[[str], str], run_dir: Path) -> None:
@@ -227,11 +228,11 @@ def run_as(uid: int, run_dir: str) -> int:
     experiment = load_experiment(TORCHTITAN, ["training.steps=2"])
     job = Job(experiment=experiment, image=reference("torchtitan", "cpu"), run_dir=Path(run_dir))
     name = container.container_name(job)
-    made = container.command(job, container.Host.look("docker")._replace(uid=uid, gid=uid), {}, name)
+    made = container.command(job, Host.look("docker")._replace(uid=uid, gid=uid), {}, name)
     made.write()
     for path in made.files:
         os.chown(path, uid, uid)
-    return supervise(made, engine="docker", name=name, secrets={}, grace=3)
+    return supervise(made, Container("docker", name), secrets={}, grace=3)
 
 
 def test_no_permission_on_the_socket(docker: str) -> None:

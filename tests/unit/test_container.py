@@ -17,7 +17,8 @@ from primus.errors import ConfigError
 from primus.experiment import load_experiment
 from primus.job import Job, Mount
 from primus.launchers import container
-from primus.launchers.container import Host, command
+from primus.launchers.container import command
+from primus.launchers.host import GRACE, Host
 
 from .conftest import Experiment
 
@@ -73,6 +74,7 @@ def test_gpus_come_with_their_groups_as_numbers_and_their_limits(job: MakeJob) -
     assert [word for word in given if word.startswith("--ulimit")] == [
         "--ulimit=memlock=-1",
         "--ulimit=nofile=1048576:1048576",
+        "--ulimit=stack=67108864",
     ]
 
 
@@ -216,7 +218,7 @@ def test_variables_are_named_and_secrets_are_not_even_that(job: MakeJob) -> None
 def test_inside_runs_the_same_experiment_directly(job: MakeJob) -> None:
     made = command(job(nodes=2, gpus_per_node=4), HOST, {}, "name")
     inside = made.argv[made.argv.index("image:1") + 1 :]
-    assert inside[:3] == ("-m", "primus.launchers.lifeline", str(container.GRACE))
+    assert inside[:3] == ("-m", "primus.launchers.lifeline", str(GRACE))
     assert inside[3:] == (
         *("primus", "run", "--launcher=direct", f"--config={RUN}/experiment.yaml", f"--run-dir={RUN}"),
         *("--nodes=2", "--gpus-per-node=4"),
@@ -225,8 +227,8 @@ def test_inside_runs_the_same_experiment_directly(job: MakeJob) -> None:
 
 
 def test_the_grace_ends_before_slurms(job: MakeJob) -> None:
-    assert container.GRACE < 30
-    assert f"--stop-timeout={container.GRACE}" in options(job())
+    assert GRACE < 30
+    assert f"--stop-timeout={GRACE}" in options(job())
 
 
 def test_a_name_is_valid_and_unique(job: MakeJob, experiment: Experiment) -> None:

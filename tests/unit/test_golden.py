@@ -17,7 +17,7 @@ from primus._version import __version__
 from primus.experiment import load_experiment
 from primus.job import Job
 from primus.launchers import container, direct
-from primus.launchers.container import Host
+from primus.launchers.host import Host
 from primus.node import Node
 
 from .conftest import EXAMPLES, ROOT
