@@ -1,4 +1,4 @@
-"""Real trainings in containers on two nodes: the ranks form one job, and all of them see the same losses."""
+"""Real trainings in containers on several nodes: the ranks form one job, and all of them see the same losses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.launch.support import EXAMPLES, Run
 from tests.slurm.cluster import Cluster
 
 __all__ = ["image"]
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(720)
 
 STEPS = {
     "torchtitan": ("training.steps=4", "checkpoint.interval=4"),
@@ -30,15 +30,21 @@ def losses(record: Path, rank: int, framework: str) -> dict[int, float]:
 
 
 @pytest.mark.parametrize(
-    ("framework", "engine"), [("torchtitan", "docker"), ("maxtext", "docker"), ("torchtitan", "podman")]
+    ("framework", "engine", "nodes", "processes"),
+    [
+        *((framework, "docker", nodes, 4 // nodes) for framework in STEPS for nodes in (2, 4)),
+        *((framework, "podman", 2, 2) for framework in STEPS),
+    ],
 )
-def test_two_nodes_with_two_processes_each(
+def test_all_ranks_train_as_one(
     cluster: Cluster,
     image: Callable[[str], str],
     request: pytest.FixtureRequest,
     tmp_path: Path,
     framework: str,
     engine: str,
+    nodes: int,
+    processes: int,
 ) -> None:
     image(framework)
     request.getfixturevalue(engine)
@@ -46,17 +52,28 @@ def test_two_nodes_with_two_processes_each(
         _load(reference(framework, "cpu"))
     run_dir = tmp_path / "run 1"
     words = (
-        *(sys.executable, "-m", "primus", "run", "--launcher=slurm", "--wait", "--nodes=2", "--gpus-per-node=2"),
-        *(f"--config={EXAMPLES[framework]}", f"--engine={engine}", f"--run-dir={run_dir}"),
-        *(f"--mount={ROOT}/primus:/opt/primus/primus:ro", *STEPS[framework]),
+        *(sys.executable, "-m", "primus", "run", "--launcher=slurm", "--wait", f"--nodes={nodes}"),
+        *(f"--gpus-per-node={processes}", f"--config={EXAMPLES[framework]}", f"--engine={engine}"),
+        *(f"--run-dir={run_dir}", f"--mount={ROOT}/primus:/opt/primus/primus:ro", *STEPS[framework]),
     )
-    done = subprocess.run(words, capture_output=True, text=True, errors="replace", cwd=ROOT, timeout=580, check=False)
+    done = _ended(words) or _ended(words)
+    assert done is not None
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    (record,) = [path.parent for path in run_dir.glob("*/run.json")]
-    found = [losses(record, rank, framework) for rank in range(2)]
+    record = max(path.parent for path in run_dir.glob("*/run.json"))
+    found = [losses(record, rank, framework) for rank in range(nodes)]
     assert len({*found[0].values()}) == 4, Record(record).log(0).read_text()[-3000:]  # of four steps, and it learns
-    assert found[0] == found[1]
-    assert [attempt.exit for attempt in Record(record).attempts()] == [0, 0]
+    assert found == [found[0]] * nodes
+    assert [attempt.exit for attempt in Record(record).attempts()] == [0] * nodes
+
+
+def _ended(words: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
+    """The finished launch; None if it stalls, as collectives of JAX between processes on CPUs do now and then."""
+    try:
+        return subprocess.run(
+            words, capture_output=True, text=True, errors="replace", cwd=ROOT, timeout=330, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _load(name: str) -> None:
