@@ -301,3 +301,18 @@ def test_a_failed_run_says_why(toys: Toys, wait: bool) -> None:
     assert "  | RuntimeError: HIP error: invalid device function\ncause: the image has no code for this GPU\n" in said
     assert re.search(r"^log: .*/node1\.log$", said, re.MULTILINE)
     assert "a disk is full" not in said
+
+
+def test_the_doctor_on_each_node(cluster: Cluster) -> None:
+    """What is wrong is said with the node's name, and a step that is none of ours is told apart."""
+    words = ("--nodes=2", "--ntasks-per-node=1", sys.executable, "-m", "primus", "doctor", "--engine=docker")
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(["srun", *words], capture_output=True, text=True, env=environ, timeout=60, check=False)
+    assert len(re.findall(r"^\S+: \d+ checks: \d+ failed", done.stdout, re.MULTILINE)) == 2, done.stdout + done.stderr
+    assert (
+        "fail  meeting point: MASTER_ADDR 127.0.0.1 is 127.0.0.1: each node" in done.stdout
+    )  # so it is, in this cluster
+    assert done.returncode == 1
+    words = ("--nodes=1", "--ntasks-per-node=2", *words[2:])
+    done = subprocess.run(["srun", *words], capture_output=True, text=True, env=environ, timeout=60, check=False)
+    assert "fail  step: the step has 2 tasks on 1 nodes" in done.stdout
