@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -659,3 +660,11 @@ def test_one_of_several_nodes_says_what_is_wrong_with_its_name(here: Host, primu
     lines = primus("doctor", "--engine=docker").out.splitlines()
     assert lines[0].startswith("n1: fail  devices: /dev/dri lacks renderD130 (hint: ")
     assert lines[1:] == [f"n1: {len(here.found()) - 1} checks: 1 failed, 0 to look at"]  # no image was asked for
+
+
+def test_the_document_has_every_row(host: Host) -> None:
+    text = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8").partition("| line | cause |")[0]
+    listed = {
+        name for cells in re.findall(r"^\| (`.+?) \|", text, re.MULTILINE) for name in re.findall("`([^`]+)`", cells)
+    }
+    assert listed == {row.check for row in host.found()} | {fault[1] for fault in FAULTS.values()}

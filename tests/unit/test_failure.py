@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from primus import failure
 from primus.failure import CAUSES, WEAK, cause, explain, failed_rank, message, plain, useful
 from primus.record import Attempt, Record
 
+ROOT = Path(__file__).resolve().parents[2]
 # torchrun's summary (torch 2.13), with the rank that failed first.
 SUMMARY = """\
 E1130 21:41:55.103000 8170 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0
@@ -246,3 +248,21 @@ def test_a_long_log_is_read_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_text("x" * 5000 + "end", encoding="utf-8")
     assert failure.tail(path, 5) == "xxend"
     assert failed_rank("") is None
+
+
+def documented() -> list[tuple[str, str]]:
+    """The lines and causes of docs/troubleshooting.md."""
+    text = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8").partition("| line | cause |")[2]
+    rows = re.findall(r"^\| (.+) \| (.+) \|$", text, re.MULTILINE)
+    return [(line, what) for lines, what in rows for line in re.findall(r"`([^`]+)`", lines)]
+
+
+@pytest.mark.parametrize(("line", "what"), documented())
+def test_what_the_document_says_of_a_line_is_what_is_said(line: str, what: str) -> None:
+    found, _ = cause(line, 1)
+    assert found is not None
+    assert found.what.startswith(what)
+
+
+def test_the_document_has_every_cause() -> None:
+    assert {cause(line, 1)[0] for line, _ in documented()} == {*CAUSES, *WEAK}
