@@ -49,7 +49,7 @@ CAUSES = (
     ),
     Cause(  # NVIDIA/nccl#290, #525, nccl-tests#166; pytorch/pytorch#5040, NVIDIA/Megatron-LM#878
         pattern=r"failed to extend /dev/shm/|Error while creating shared memory segment|posix_fallocate failed"
-        r"|killed by signal: Bus error|insufficient shared memory \(shm\)|/dev/shm/\S+.{0,80}No space left",
+        r"|killed by signal: Bus error|insufficient shared memory \(shm\)|/dev/shm/\S{1,99}.{0,80}No space left",
         what="/dev/shm is full, or too small",
         hint=_SHM,
     ),
@@ -59,7 +59,7 @@ CAUSES = (
         hint="ask for access on the model's page, and export HF_TOKEN of that account where you start the run",
     ),
     Cause(  # huggingface_hub's answers; h2o-llmstudio#1110
-        pattern=r"Invalid user token|Illegal header value b'Bearer|huggingface\S* .{0,200}401 Client Error"
+        pattern=r"Invalid user token|Illegal header value b'Bearer|huggingface\S{0,80} .{0,200}401 Client Error"
         r"|401 Client Error.{0,200}huggingface\.co|RepositoryNotFoundError",
         what="Hugging Face does not know the token, or there is no such model for it",
         hint="check the name, and HF_TOKEN (primus doctor says what is wrong with its form)",
@@ -95,7 +95,7 @@ CAUSES = (
         hint="primus doctor on that node",
     ),
     Cause(  # NVIDIA/nccl-tests#206, NVIDIA/nccl#1191, openucx/ucx#8229
-        pattern=r"ibv_(?:reg_mr|create_cq|create_qp)\w*.{0,60}(?:Cannot allocate memory|max locked memory)",
+        pattern=r"ibv_(?:reg_mr|create_cq|create_qp)\w{0,20}.{0,60}(?:Cannot allocate memory|max locked memory)",
         what="RDMA may not lock memory: the limit memlock",
         hint="primus doctor on that node; docker's containers get it without bound from the launcher, a rootless "
         "podman's have the user's: ulimit -l unlimited, and Slurm must not pass on a smaller one",
@@ -129,7 +129,7 @@ WEAK = (
         hint="look at the other nodes' logs (primus logs --node N); with --env NCCL_DEBUG=INFO they say more",
     ),
     Cause(
-        pattern=r"FileNotFoundError: .*|^\S*No such file or directory: .*",
+        pattern=r"FileNotFoundError: .*|^\S{0,80}No such file or directory: .*",
         what="a file is not there",
         hint="paths are those in the container: --mount SRC[:DST] shows it one; relative ones are the run directory's",
     ),
@@ -159,9 +159,8 @@ _BUS = Cause(pattern="", what="bus error: /dev/shm is full, or too small", hint=
 _EXCEPTION = re.compile(r"^\s{0,2}(?!\S*ChildFailedError)[\w.]*(?:Error|Exception|Interrupt)\b(?::|$)")
 _LAUNCH = re.compile(r"^(?:\d+: )?primus: \S+ in \S+, results in .*$", re.MULTILINE)
 _NOISE = re.compile(r"^[EWI]\d{4} \S+ \d+ torch/distributed/|^\s*[\^~]+\s*$|^\s*$")
-_ROOT = re.compile(
-    r"Root Cause \(first observed failure\):.*?rank\s*: (\d+) \(local_rank: (\d+)\)\s+exitcode\s*: (-?\d+)", re.DOTALL
-)
+_SUMMARY = "Root Cause (first observed failure):"
+_ROOT = re.compile(r"rank\s{0,9}: (\d+) \(local_rank: (\d+)\)\s+exitcode\s{0,9}: (-?\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,8 +226,9 @@ def plain(text: str) -> str:
 
 def failed_rank(text: str) -> Rank | None:
     """The rank that failed first, as torchrun's summary has it; None if there is no such summary."""
-    found = _ROOT.findall(text)
-    return Rank(rank=int(found[-1][0]), local=int(found[-1][1]), exit=int(found[-1][2])) if found else None
+    _, said, rest = text.rpartition(_SUMMARY)
+    found = _ROOT.search(rest[:2000]) if said else None
+    return Rank(rank=int(found[1]), local=int(found[2]), exit=int(found[3])) if found else None
 
 
 def cause(text: str, exit_code: int) -> tuple[Cause | None, str]:

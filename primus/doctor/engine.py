@@ -22,6 +22,8 @@ def rows(machine: Machine, asked: Asked) -> tuple[list[Row], Manifest | None]:
     """The rows, and what the framework's image here says about itself."""
     if machine.inside:
         return [Row("engine", OK, f"none is needed inside the image of {machine.inside}")], None
+    if asked.engine not in ("docker", "podman"):  # no engine at all: a process of the user's own
+        return [_process(machine, asked.engine)], None
     try:
         machine.check_engine(asked.engine)
     except LaunchError as error:
@@ -35,6 +37,19 @@ def rows(machine: Machine, asked: Asked) -> tuple[list[Row], Manifest | None]:
     first = Row("engine", OK, f"{asked.engine} {version}, data in {root or 'another machine'}")
     shown = [first, *problems, *([row] if row else [])]
     return [*shown, *_disk(machine, asked, root, bytes_here)], found
+
+
+def _process(machine: Machine, program: str) -> Row:
+    if program == "pyxis":
+        there = "--container-image" in machine.say("srun", "--help").out
+        text = "srun has pyxis" if there else "srun has no --container-image, which is pyxis'"
+        return Row(
+            "engine", OK if there else FAIL, text, "" if there else "ask the site for pyxis, or take --engine docker"
+        )
+    said = machine.say(program, "--version")
+    if said.code != 0:
+        return Row("engine", FAIL, f"{program} is not installed", "install it, or load its module")
+    return Row("engine", OK, said.out.strip())
 
 
 def _docker(machine: Machine, about: dict[str, Any]) -> tuple[str, str, list[Row]]:
@@ -54,8 +69,6 @@ def _docker(machine: Machine, about: dict[str, Any]) -> tuple[str, str, list[Row
         if any(option.startswith(f"name={name}") for option in options):
             remedy = "use the engine that runs as root, or podman: --engine podman"
             found.append(Row("users", FAIL, f"docker {what}: files of a run would not be yours", remedy))
-    if any(option.startswith("name=selinux") for option in options):
-        found += _selinux(machine)
     root = str(about.get("DockerRootDir") or "/var/lib/docker")
     if ["driver-type", "io.containerd.snapshotter.v1"] in (about.get("DriverStatus") or []):
         root = "/var/lib/containerd"  # its image store: https://docs.docker.com/engine/storage/containerd/
@@ -78,17 +91,8 @@ def _podman(machine: Machine, about: dict[str, Any]) -> tuple[str, str, list[Row
                 'install crun, and set runtime = "crun" in ~/.config/containers/containers.conf',
             )
         )
-    if (host.get("security") or {}).get("selinuxEnabled"):
-        found += _selinux(machine)
     store = about.get("store") or {}
     return str((about.get("version") or {}).get("Version", "?")), str(store.get("graphRoot", "")), found
-
-
-def _selinux(machine: Machine) -> list[Row]:
-    if machine.text("/sys/fs/selinux/enforce") != "1":
-        return []
-    remedy = "--engine-arg=--security-opt=label=disable, or in the settings; never relabel shared data"
-    return [Row("selinux", FAIL, "SELinux is enforcing: a container may not read what is mounted", remedy)]
 
 
 def _image(machine: Machine, asked: Asked) -> tuple[Row | None, Manifest | None, int]:

@@ -146,7 +146,7 @@ class Machine:
 
     def own_limits(self, engine: str) -> bool:
         """Whether the training has this user's limits and permissions: no engine that runs as root gives it others."""
-        return bool(self.inside) or (engine == "podman" and self.uid != 0)
+        return bool(self.inside) or not (engine == "docker" or (engine == "podman" and self.uid == 0))
 
 
 def size(count: float) -> str:

@@ -28,7 +28,8 @@ _VIRTUAL = (
 )
 # The version of a driver's interface that Linux itself and rdma-core have; a vendor's own driver may differ.
 # include/uapi/rdma/*-abi.h of Linux; seen as a fault: sgl-project/sglang#16242 (bnxt_re), #33374 (ionic)
-_ABI = {"bnxt_re": 1, "ionic": 1, "mlx5_core": 1, "mlx5_ib": 1}
+# The PCI device's driver -> that version.
+_ABI = {"bnxt_en": 1, "ionic": 1, "mlx5_core": 1}
 
 
 class Place(NamedTuple):

@@ -100,7 +100,7 @@ class Host:
             verbs = f"sys/class/infiniband_verbs/uverbs{number}"
             self.write(f"{verbs}/abi_version", "1")
             (self.root / f"{verbs}/device").mkdir()
-            driver = self.root / "sys/bus/pci/drivers/bnxt_re"
+            driver = self.root / "sys/bus/pci/drivers/bnxt_en"
             driver.mkdir(parents=True, exist_ok=True)
             (self.root / f"{verbs}/device/driver").symlink_to(driver)
         (self.root / "shared/hf").mkdir(parents=True)
@@ -230,7 +230,6 @@ def no_infiniband(host: Host) -> None:
 
 
 CRUN = {**PODMAN, "host": {"ociRuntime": {"name": "runc"}}}
-ENFORCING = {**PODMAN, "host": {"ociRuntime": {"name": "crun"}, "security": {"selinuxEnabled": True}}}
 
 # What is wrong -> how to plant it, the row and its state, what is found, what to do.
 FAULTS: dict[str, tuple[Callable[[Host], Any], str, str, str, str]] = {
@@ -283,16 +282,19 @@ FAULTS: dict[str, tuple[Callable[[Host], Any], str, str, str, str]] = {
         "runc drops your groups",
         "install crun",
     ),
-    "SELinux": (
-        both(
-            podman,
-            lambda host: host.say("podman", "info", json.dumps(ENFORCING)),
-            lambda host: host.write("sys/fs/selinux/enforce", "1"),
-        ),
-        "selinux",
+    "no apptainer": (
+        lambda host: setattr(host, "asked", replace(host.asked, engine="apptainer")),
+        "engine",
         FAIL,
-        "enforcing",
-        "label=disable",
+        "apptainer is not installed",
+        "module",
+    ),
+    "no pyxis": (
+        lambda host: setattr(host, "asked", replace(host.asked, engine="pyxis")),
+        "engine",
+        FAIL,
+        "srun has no --container-image",
+        "pyxis",
     ),
     "no room for the image": (
         both(
@@ -434,7 +436,7 @@ FAULTS: dict[str, tuple[Callable[[Host], Any], str, str, str, str]] = {
         lambda host: host.write("sys/class/infiniband_verbs/uverbs0/abi_version", "6"),
         "rdma abi",
         WARN,
-        "bnxt_re speaks version 6, the image's rdma-core 1",
+        "bnxt_en speaks version 6, the image's rdma-core 1",
         "--mount",
     ),
     "Slurm does not answer": (
@@ -504,6 +506,14 @@ def test_a_healthy_node_has_nothing(host: Host) -> None:
 def test_a_healthy_node_of_rootless_podman_has_nothing(host: Host) -> None:
     podman(host)
     assert host.wrong() == []
+
+
+def test_a_healthy_node_with_apptainer_has_nothing(host: Host) -> None:
+    host.asked = replace(host.asked, engine="apptainer")
+    host.say("apptainer", "--version", "apptainer version 1.4.2\n")
+    assert host.wrong() == []
+    limit("Max locked memory", 65536)(host)
+    assert {row.check for row in host.wrong()} == {"memlock", "propagation"}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

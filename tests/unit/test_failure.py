@@ -241,6 +241,7 @@ def test_a_record_without_logs_is_no_error() -> None:
     found.log(0).unlink()
     assert explain(found).startswith("primus: failed with exit code 1, first on node 0 (n7)")
     (found.path / "node0.json").write_text(json.dumps({"attempts": 3}), encoding="utf-8")
+    assert explain(found) == ""
 
 
 def test_a_long_log_is_read_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
