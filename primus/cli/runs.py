@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from primus import failure
 from primus.cli import note
 from primus.errors import ConfigError
 from primus.experiment.paths import absolute
@@ -111,13 +112,17 @@ def logs(run: str, workspace: Path, follow: bool, node: int) -> None:
                 sys.stdout.buffer.flush()
                 continue
             if not follow:
-                return
+                break
             if _over(record, asked):
                 sys.stdout.buffer.write(stream.read())
                 break
             asked = asked if time.monotonic() - asked < 10 else time.monotonic()
             time.sleep(0.3)
-    note(f"the run is {states([record])[record.path]}")
+    state = states([record])[record.path]
+    if state.name == "failed" and (why := failure.explain(record)):
+        click.echo(why, err=True)
+    if follow:
+        note(f"the run is {state}")
 
 
 def _wait(record: Record, path: Path) -> None:

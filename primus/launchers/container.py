@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from primus import failure
 from primus.command import Command
 from primus.errors import ConfigError, LaunchError
 from primus.experiment.paths import exists
@@ -195,6 +196,8 @@ def launch(job: Job) -> int:
         record.close(replace(attempt, ended=now(), exit=code))
         if not job.slurm_job:
             record.write("end.json", {"ended": now(), "exit": code, "attempt": 0})
+    if code not in (2, 3, 4) and not job.slurm_job and (why := failure.explain(record)):  # those have said why
+        print(why, file=sys.stderr, flush=True)
     return code
 
 

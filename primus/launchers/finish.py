@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from primus import failure
 from primus.record import Record, now
 
 # A run that could not start for what it was told will not start for it the next time.
@@ -43,6 +44,8 @@ def main() -> None:
     asked = parser.parse_args()
     code = finish(Record(asked.record.absolute()), asked.status, os.environ)
     attempt = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    if code and (why := failure.explain(Record(asked.record.absolute()), attempt)):
+        print(why, flush=True)
     if code not in _FINAL and attempt < asked.requeue:
         print(f"primus: exit code {code}; starting again, restart {attempt + 1} of {asked.requeue}", flush=True)
         (asked.record / "end.json").unlink()

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import FrameType
 
+from primus import failure
 from primus.command import Command
 from primus.errors import ConfigError, LaunchError
 from primus.experiment.render import resolved_yaml
@@ -296,6 +297,8 @@ def _wait(made: Command, job: Job) -> int:
     status = client.wait()
     assert job.record is not None
     code = finish(Record(job.record), status if status >= 0 else 128 - status, {})
+    if code and not stopped_by and (why := failure.explain(Record(job.record))):
+        print(why, file=sys.stderr, flush=True)
     return 128 + stopped_by if stopped_by else code
 
 

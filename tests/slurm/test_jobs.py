@@ -282,3 +282,37 @@ def test_upstreams_command_and_variables(toys: Toys) -> None:
     done = subprocess.run(words, capture_output=True, text=True, cwd=toys.cwd, env=environ, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^1: place 1 of 2 x 1 at 127.0.0.1:", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("wait", [False, True], ids=["sbatch", "srun"])
+def test_a_failed_run_says_why(toys: Toys, wait: bool) -> None:
+    """In Slurm's log of the job, or in the terminal; of the node that failed, whatever the others say."""
+    script = (
+        'if [ "$NODE_RANK" = 1 ]; then echo "RuntimeError: HIP error: invalid device function"; exit 9; fi; '
+        'trap "exit 7" TERM; echo "OSError: [Errno 28] No space left on device"; while :; do sleep 0.1; done'
+    )
+    if wait:
+        said = toys.run(script, "--nodes=2", "--wait").output
+    else:
+        job = toys.submit(script, "--nodes=2")
+        assert job.wait() == "9:0"
+        said = (job.record.path / "slurm.log").read_text()
+    assert "primus: failed with exit code 9, first on node 1 (" in said
+    assert "  | RuntimeError: HIP error: invalid device function\ncause: the image has no code for this GPU\n" in said
+    assert re.search(r"^log: .*/node1\.log$", said, re.MULTILINE)
+    assert "a disk is full" not in said
+
+
+def test_the_doctor_on_each_node(cluster: Cluster) -> None:
+    """What is wrong is said with the node's name, and a step that is none of ours is told apart."""
+    words = ("--nodes=2", "--ntasks-per-node=1", sys.executable, "-m", "primus", "doctor", "--engine=docker")
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(["srun", *words], capture_output=True, text=True, env=environ, timeout=60, check=False)
+    assert len(re.findall(r"^\S+: \d+ checks: \d+ failed", done.stdout, re.MULTILINE)) == 2, done.stdout + done.stderr
+    assert (
+        "fail  meeting point: MASTER_ADDR 127.0.0.1 is 127.0.0.1: each node" in done.stdout
+    )  # so it is, in this cluster
+    assert done.returncode == 1
+    words = ("--nodes=1", "--ntasks-per-node=2", *words[2:])
+    done = subprocess.run(["srun", *words], capture_output=True, text=True, env=environ, timeout=60, check=False)
+    assert "fail  step: the step has 2 tasks on 1 nodes" in done.stdout
