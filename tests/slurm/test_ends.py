@@ -59,18 +59,17 @@ def test_scancel_leaves_time_to_save_and_asks_once(toys: Toys) -> None:
     assert (toys.run_dir / "saved").read_text().splitlines() == ["saved"] * 2
 
 
-def test_time_limit_with_a_signal_before(toys: Toys) -> None:
-    job = started(toys, SAVES, "--time=1", "--signal=USR1@50")
+def test_time_limit_and_a_signal_before_it(toys: Toys) -> None:
+    """Two jobs at once: a minute is the least that Slurm limits."""
+    deaf = started(toys, DEAF, "--time=1", "--nodelist=node[3-4]")
+    first, toys.run_dir = toys.run_dir, toys.cwd / "saves"
+    job = started(toys, SAVES, "--time=1", "--signal=USR1@50", "--nodelist=node[1-2]")
     assert job.wait(120) == "0:0"
     clean(toys, 5)
     assert (toys.run_dir / "saved").read_text().splitlines() == ["saved"] * 2
-
-
-def test_time_limit(toys: Toys) -> None:
-    job = started(toys, DEAF, "--time=1")
-    job.wait(150)
-    assert job.state() == "TIMEOUT"
-    clean(toys, KILL_WAIT + 5)
+    deaf.wait(150)
+    assert deaf.state() == "TIMEOUT"
+    wait_for(lambda: containers(first) == [], KILL_WAIT + 5, "the containers' end")
 
 
 def test_requeue_by_the_administrator(toys: Toys) -> None:
