@@ -81,6 +81,7 @@ class Job:
     dev: Path | None = None  # a checkout's primus/ to mount over the image's
     record: Path | None = None  # of this run; in the run directory
     slurm: Slurm | None = None
+    output: str = "text"  # how the launcher tells what happens: text or json
     slurm_job: str = ""  # the number of the job that this launch is a task of
 
     @property

@@ -104,6 +104,13 @@ from primus.record import DRY_RUN, Record, new_id, records
     expose_value=False,
     help="Take the settings of a cluster from `profiles` in primus.yaml.",
 )
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: events instead of what the training prints, one object a line.",
+)
 @click.option("--dev", is_flag=True, help="Mount this checkout's primus/ over the image's, read-only.")
 @click.option("--dry-run", is_flag=True, help="Print what would run and what would be written. Works on any machine.")
 @OVERRIDES
@@ -129,6 +136,7 @@ def run(
     overrides: tuple[str, ...],
     slurm_task: bool,
     record: Path | None,
+    output: str,
     **slurm_options: Any,
 ) -> None:
     """Train what an experiment says.
@@ -207,6 +215,7 @@ def run(
             dev=checkout() if dev else None,
             record=_record(directory) if element is None else directory / run_id / str(element),
             slurm=take(slurm_options, whole=whole) if chosen == "slurm" else None,
+            output=output,
             slurm_job=os.environ["SLURM_JOB_ID"] if slurm_task else "",
         )
 
@@ -291,7 +300,7 @@ def _given_for_others(launcher: str) -> list[str]:
     """Options on this command line that only mean something to another launcher."""
     context = click.get_current_context()
     names = {option.name: max(option.opts, key=len) for option in run.params}
-    containers = ("image", "mounts", "engine_args", "pull", "dev") if launcher == "direct" else ()
+    containers = ("image", "mounts", "engine_args", "pull", "dev", "output") if launcher == "direct" else ()
     given = click.core.ParameterSource.COMMANDLINE
     return [names[name] for name in (*containers, *NAMES) if context.get_parameter_source(name) is given]
 

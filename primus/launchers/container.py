@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,8 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from primus import metrics
 from primus.command import Command
-from primus.errors import ConfigError, LaunchError
+from primus.errors import ConfigError, LaunchError, PrimusError
 from primus.experiment.paths import exists
 from primus.experiment.render import resolved_yaml
 from primus.image import engine as engines
@@ -23,6 +23,8 @@ from primus.job import Job, Mount
 from primus.launchers import direct, lock, sweep, task
 from primus.launchers.environment import forwarded, secret
 from primus.launchers.supervise import supervise
+from primus.launchers.view import Plain, choose
+from primus.launchers.watch import Watch
 from primus.node import render_nodes
 from primus.record import Attempt, Record, now
 
@@ -169,9 +171,21 @@ def dry_run(job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
 
 def launch(job: Job) -> int:
     """Check engine, image and devices, then run the container to its end. Returns the training's exit code."""
+    with choose(job.output) as view:
+        try:
+            code = _launch(job, view)
+        except PrimusError as error:
+            view.event("end", exit=error.exit_code)
+            raise
+        view.event("end", exit=code)
+        return code
+
+
+def _launch(job: Job, view: Plain) -> int:
     environ = dict(os.environ)
     place = direct.node(job, environ)
     _check_devices(job)
+    view.stage("pulling")
     found = _image(job)
     manifest.check(
         found,
@@ -196,9 +210,17 @@ def launch(job: Job) -> int:
     if place.rank == 0 and not record.read("run.json"):  # nobody outside has written it
         record.start(job, launcher="container")
     record.begin(attempt)
+    watch = Watch(
+        metrics.reader(job.experiment, place),
+        view,
+        metrics=record.metrics if metrics.tells(job.experiment.framework, place) else None,
+        about={"attempt": attempt.attempt},
+    )
     code = LaunchError.exit_code
+    view.event("start", record=str(record.path), log=str(record.log(place.rank)), image=job.image)
+    view.stage("starting")
     try:
-        code = _supervised(made, job, name, environ, grace=host.grace, log=record.log(place.rank))
+        code = _supervised(made, job, name, environ, grace=host.grace, log=record.log(place.rank), watch=watch)
     finally:
         record.close(replace(attempt, ended=now(), exit=code))
         if not job.slurm_job:
@@ -232,12 +254,20 @@ def _image(job: Job) -> manifest.Manifest:
 
 
 def _supervised(
-    made: Command, job: Job, name: str, environ: Mapping[str, str], *, grace: int, log: Path | None = None
+    made: Command,
+    job: Job,
+    name: str,
+    environ: Mapping[str, str],
+    *,
+    grace: int,
+    log: Path | None = None,
+    watch: Watch | None = None,
 ) -> int:
     passed = forwarded(environ, job.env_names)
     secrets = {name: environ[name] for name in passed if name in environ and secret(name, environ[name])}
-    print(f"primus: {job.experiment.framework} in {job.image}, results in {job.run_dir}", file=sys.stderr, flush=True)
-    return supervise(made, engine=job.engine, name=name, secrets=secrets, grace=grace, log=log)
+    view = watch.view if watch else Plain()
+    view.say(f"{job.experiment.framework} in {job.image}, results in {job.run_dir}")
+    return supervise(made, engine=job.engine, name=name, secrets=secrets, grace=grace, log=log, watch=watch)
 
 
 def container_name(job: Job) -> str:

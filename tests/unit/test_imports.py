@@ -38,9 +38,10 @@ ALLOWED = {
     "experiment": {"errors"},
     "models": _PURE,
     "image": {"errors", "_version"},
-    "backends": {*_PURE, "command", "node", "layout"},
-    "record": {"errors", "_version", "command", "job"},
-    "launchers": {*_PURE, "command", "node", "job", "image", "record"},
+    "metrics": {*_PURE, "node"},
+    "backends": {*_PURE, "command", "node", "layout", "metrics"},
+    "record": {*_PURE, "_version", "command", "job"},
+    "launchers": {*_PURE, "command", "node", "job", "image", "record", "metrics"},
     "upstream": {*_PURE, "launchers"},
     "cli": {
         *_PURE,
