@@ -5,6 +5,7 @@
     experiment.yaml   the resolved experiment
     job.sh            under Slurm, what was submitted; slurm.json has the job's number
     node<rank>.json   written by each node's launcher: its attempts, with host, times and exit code
+    image.json        what the image says of itself
     node<rank>.log    what the node's training printed
     metrics.jsonl     the numbers of each step (primus/metrics.py), of all attempts
     config.json       the resolved experiment with the place that says each value

@@ -7,7 +7,7 @@ import re
 import stat
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -209,6 +209,8 @@ def _launch(job: Job, view: Plain) -> int:
     attempt = replace(this_attempt(place.rank, job.slurm_job, environ), image_id=found.id)
     if place.rank == 0 and not record.read("run.json"):  # nobody outside has written it
         record.start(job, launcher="container")
+    if metrics.tells(job.experiment.framework, place):
+        record.write("image.json", asdict(found))
     record.begin(attempt)
     watch = Watch(
         metrics.reader(job.experiment, place),

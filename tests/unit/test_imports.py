@@ -42,6 +42,7 @@ ALLOWED = {
     "backends": {*_PURE, "command", "node", "layout", "metrics"},
     "record": {*_PURE, "_version", "command", "job"},
     "launchers": {*_PURE, "command", "node", "job", "image", "record", "metrics"},
+    "report": {"record"},
     "upstream": {*_PURE, "launchers"},
     "cli": {
         *_PURE,
@@ -54,6 +55,7 @@ ALLOWED = {
         "image",
         "launchers",
         "record",
+        "report",
         "upstream",
     },
     "__init__": {"_version"},
