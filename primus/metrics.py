@@ -86,18 +86,22 @@ class Reader:
         result: dict[str, Number] = {}
         for name, value in said.items():
             ours, factor = _UNITS.get(name, (name, 1))
-            result[ours] = value if value is None or factor == 1 else value * (factor or self.devices)
+            result[ours] = value if value is None or factor == 1 else _short(value * (factor or self.devices))
         samples, seconds = result.pop("samples", None), result.get("seconds")
         if samples and seconds and self.sequence:
-            result["tokens_per_second"] = samples * self.sequence / seconds
+            result["tokens_per_second"] = _short(samples * self.sequence / seconds)
         if self.steps and "steps" not in result:
             result["steps"] = self.steps
-        short = {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in result.items()}
-        return {**short, "world_size": self.devices}
+        return {**result, "world_size": self.devices}
 
     def done(self, step: Number) -> int:
         """How many steps are done after the one with this number."""
         return int(step or 0) + 1 - self.printed.first
+
+
+def _short(value: float) -> float:
+    """Without the digits that only the conversion made."""
+    return float(f"{value:.9g}")
 
 
 def _found(patterns: Mapping[str, re.Pattern[str]], line: str) -> dict[str, Number]:

@@ -230,6 +230,8 @@ def run(
     run_id = DRY_RUN if dry_run else step or new_id()
     module = import_module(f"primus.launchers.{chosen}")
     if chosen == "slurm":
+        if output != "text":
+            note(f"the slurm launcher has no use for --output {output}: the record has metrics.jsonl")
         jobs = _elements(job, slurm_options["array"])
         if dry_run:
             print_commands(module.dry_run(jobs, environ))

@@ -51,6 +51,7 @@ def supervise(
             control("kill", f"--signal={signal.Signals(number).name}")
         elif stopped_by and number == signal.SIGINT:
             control("kill")  # ^C again: no more patience (Slurm may send its signals more than once, and means it once)
+            view.say(f"{signal.Signals(number).name} again, killing {name}")
         elif not stopped_by:
             stopped_by = number
             control("stop", "-t", str(grace))

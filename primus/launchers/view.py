@@ -34,7 +34,8 @@ class Plain:
 
     def say(self, text: str) -> None:
         """Something of the launcher's own."""
-        print(f"primus: {text}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a terminal that was closed
+            print(f"primus: {text}", file=sys.stderr, flush=True)
 
     def stage(self, name: str) -> None: ...
 
@@ -73,7 +74,7 @@ class Live(Plain):
     def __init__(self, *, colour: bool = True) -> None:
         self._lock = threading.RLock()  # a signal's handler may speak while its own thread does
         self._colour = colour
-        self._stage, self._since = "starting", time.monotonic()
+        self._stage, self._since = "pulling", time.monotonic()
         self._numbers: dict[str, Any] = {}
         self._times: deque[tuple[float, int]] = deque(maxlen=20)  # when so many steps were done
         self._drawn, self._line_ended = False, True
@@ -91,7 +92,8 @@ class Live(Plain):
             self._draw()
 
     def say(self, text: str) -> None:
-        self.output(2, (b"" if self._line_ended else b"\n") + f"primus: {text}\n".encode())
+        with contextlib.suppress(OSError):
+            self.output(2, (b"" if self._line_ended else b"\n") + f"primus: {text}\n".encode())
 
     def stage(self, name: str) -> None:
         with self._lock:
@@ -140,7 +142,8 @@ class Live(Plain):
             self._put(_ERASE)
 
     def _draw(self) -> None:
-        if self._over.is_set() or not self._line_ended:  # half a line, or a progress bar, is not written over
+        # Half a line or a progress bar is not written over, nor what the engine shows while it pulls.
+        if self._over.is_set() or not self._line_ended or self._stage == "pulling":
             return
         text = status(self._stage, self._numbers, tuple(self._times), time.monotonic() - self._since)
         # A line as wide as the terminal would wrap. Its width is asked each time: windows are resized.

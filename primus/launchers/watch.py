@@ -26,7 +26,7 @@ class Watch:
         self._file = os.open(metrics, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644) if metrics else None
         self._rest = {1: b"", 2: b""}
         self._lock = threading.Lock()
-        self._stage = ""
+        self._stage = reader.stage
 
     def feed(self, out: int, data: bytes) -> None:
         """What came on standard output (1) or error (2)."""

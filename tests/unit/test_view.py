@@ -91,6 +91,8 @@ def test_the_end_is_said(terminal: int) -> None:
 
 def test_half_a_line_is_not_written_over(terminal: int) -> None:
     with Live() as live:
+        live.output(1, b"what the engine pulls: 50%\n")
+        assert screen(terminal) == ["what the engine pulls: 50%", ""]
         live.output(1, b"progress 50%")
         live.stage("training")
         live.step({}, 1)
