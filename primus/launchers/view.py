@@ -115,6 +115,7 @@ class Live(Plain):
         if name == "start":
             self._log = about["log"]
         elif name == "end" and self._log:
+            self._over.set()
             steps = f" after {self._times[-1][1]} steps" if self._times else ""
             self.say(f"ended with exit code {about['exit']}{steps}; what it printed is in {self._log}")
 

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +21,7 @@ from primus.experiment import load_experiment
 from primus.metrics import reader
 from primus.node import Node
 from primus.record import records
-from tests.launch.support import EXAMPLES, Run, primus
+from tests.launch.support import EXAMPLES, ROOT, Run, primus
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -80,3 +88,41 @@ def test_events_instead_of_output(image: Callable[[str], str], run_dir: Path) ->
     assert end["exit"] == 0
     assert Path(start["record"], "metrics.jsonl").exists()
     assert "step:  6" in Path(start["log"]).read_text(encoding="utf-8")
+
+
+def test_a_terminal_shows_a_line_and_is_left_as_it_was(image: Callable[[str], str], run_dir: Path) -> None:
+    image("torchtitan")
+    words = (
+        f"--config={EXAMPLES['torchtitan']}",
+        f"--run-dir={run_dir}",
+        "training.steps=1000",
+        "checkpoint.enable=false",
+    )
+    ours, theirs = os.openpty()
+    before = termios.tcgetattr(theirs)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "primus", "run", *words],
+        stdout=theirs,
+        stderr=theirs,
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    shown, stopped = "", False
+    deadline = time.monotonic() + 120
+    while process.poll() is None or select.select([ours], [], [], 0.2)[0]:
+        assert time.monotonic() < deadline, shown[-3000:]
+        if select.select([ours], [], [], 0.2)[0]:
+            shown += os.read(ours, 1 << 16).decode(errors="replace")
+        if "step 3 of 1000 | loss " in shown and not stopped:
+            process.send_signal(signal.SIGINT)
+            stopped = True
+    assert process.returncode == 128 + signal.SIGINT
+    assert re.search(r"\[(starting|compiling) 0:\d\d\]", shown)
+    assert "primus: SIGINT, stopping primus-" in shown
+    assert re.search(
+        r"primus: ended with exit code 130 after \d+ steps; what it printed is in /.*/node0\.log\r\n$", shown
+    )
+    assert set(re.findall(r"\x1b[^a-zA-Z]*[a-zA-Z]", shown)) <= {"\x1b[K", "\x1b[1m", "\x1b[0m"}
+    assert termios.tcgetattr(theirs) == before
+    (record,) = records(run_dir)
+    assert "\x1b" not in record.log(0).read_text(encoding="utf-8")
