@@ -42,7 +42,8 @@ svg .bad { fill: var(--bad); font-size: 15px; } rect.good { fill: var(--good); }
 rect.running { fill: var(--running); } .timeline { max-width: 900px; } .timeline text { font-size: 13px; }
 table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
 th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
-th { color: var(--soft); font-weight: 600; white-space: nowrap; } td.n, th.n { text-align: right; white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; white-space: nowrap; } .name { white-space: nowrap; }
+td.n, th.n { text-align: right; white-space: nowrap; }
 code, pre { font: 12.5px/1.45 ui-monospace, "DejaVu Sans Mono", Menlo, monospace; }
 td code { overflow-wrap: anywhere; } pre { margin: 0; overflow-x: auto; }
 details { margin-top: 8px; } summary { cursor: pointer; font-weight: 600; }
@@ -83,7 +84,7 @@ def _colour(index: int) -> tuple[str, bool]:
 def _named(runs: Sequence[Run], index: int) -> str:
     colour, dashed = _colour(index)
     chip = f'<span class="chip{" dash" if dashed else ""}" style="background:{colour}"></span>'
-    return f"{chip if len(runs) > 1 else ''}{escape(runs[index].name)}"
+    return f'<span class="name">{chip if len(runs) > 1 else ""}{escape(runs[index].name)}</span>'
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
