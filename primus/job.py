@@ -83,6 +83,7 @@ class Job:
     dev: Path | None = None  # a checkout's primus/ to mount over the image's
     record: Path | None = None  # of this run; in the run directory
     slurm: Slurm | None = None
+    output: str = "text"  # how the launcher tells what happens: text or json
     slurm_job: str = ""  # the number of the job that this launch is a task of
     any_gpu: bool = False  # whatever GPU the experiment's folder is for
     in_image: bool = False  # a launcher outside meant this process to be in an image

@@ -5,7 +5,10 @@
     experiment.yaml   the resolved experiment
     job.sh            under Slurm, what was submitted; slurm.json has the job's number
     node<rank>.json   written by each node's launcher: its attempts, with host, times and exit code
+    image.json        what the image says of itself
     node<rank>.log    what the node's training printed
+    metrics.jsonl     the numbers of each step (primus/metrics.py), of all attempts
+    config.json       the resolved experiment with the place that says each value
     end.json          how the run ended
 """
 
@@ -26,6 +29,7 @@ from typing import Any
 from primus._version import __version__
 from primus.command import Command
 from primus.errors import ConfigError, LaunchError, PrimusError
+from primus.experiment.render import as_json
 from primus.job import Job
 
 RECORD_VARIABLE = "PRIMUS_RUN_RECORD"  # tells the launcher in a container where its record is
@@ -84,6 +88,8 @@ class Record:
     def start(self, job: Job, *, launcher: str) -> None:
         """Write run.json and, where a checkout's own files replace the image's, how they differ from its commit."""
         self.write("run.json", describe(job, launcher=launcher))
+        about = as_json(job.experiment, image=job.image, origins=True) + "\n"
+        Command(argv=(), files={self.path / "config.json": about}).write()
         changes = _git(job.dev, "diff", "HEAD", "--", ".") if job.dev else None
         if changes:
             Command(argv=(), files={self.path / "dev.diff": changes}).write()
@@ -91,6 +97,10 @@ class Record:
     @property
     def experiment(self) -> Path:
         return self.path / "experiment.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
 
     def log(self, rank: int) -> Path:
         return self.path / f"node{rank}.log"

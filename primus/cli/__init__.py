@@ -16,6 +16,7 @@ _COMMANDS = {
     "run": ("primus.cli.run:run", "Train: in a container, or directly inside the image."),
     "runs": ("primus.cli.runs:runs", "List runs and how they stand."),
     "logs": ("primus.cli.runs:logs", "Print what a run printed, or follow it."),
+    "report": ("primus.cli.reports:report", "Write a page about one run, or several side by side."),
     "config": ("primus.cli.config:config", "Show, check, list and compare experiments, without running anything."),
     "data": ("primus.cli.data:data", "Make the data files that a backend reads."),
     "image": ("primus.cli.image:image", "Build, list and inspect the images."),

@@ -109,6 +109,13 @@ from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id, records
 )
 @click.option("--in-image", is_flag=True, hidden=True)
 @click.option("--any-gpu", is_flag=True, help="Run an example of one GPU's folder (MI300X, MI355X) on another.")
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: events instead of what the training prints, one object a line.",
+)
 @click.option("--dev", is_flag=True, help="Mount this checkout's primus/ over the image's, read-only.")
 @click.option("--dry-run", is_flag=True, help="Print what would run and what would be written. Works on any machine.")
 @OVERRIDES
@@ -136,6 +143,7 @@ def run(
     record: Path | None,
     in_image: bool,
     any_gpu: bool,
+    output: str,
     **slurm_options: Any,
 ) -> None:
     """Train what an experiment says.
@@ -221,6 +229,7 @@ def run(
             dev=checkout() if dev else None,
             record=_record(directory) if element is None else directory / run_id / str(element),
             slurm=take(slurm_options, whole=whole) if chosen == "slurm" else None,
+            output=output,
             slurm_job=os.environ["SLURM_JOB_ID"] if slurm_task else "",
             any_gpu=any_gpu,
             in_image=in_image or lock.held_outside(),
@@ -237,6 +246,8 @@ def run(
     run_id = DRY_RUN if dry_run else step or new_id()
     module = import_module(f"primus.launchers.{chosen}")
     if chosen == "slurm":
+        if output != "text":
+            note(f"the slurm launcher has no use for --output {output}: the record has metrics.jsonl")
         jobs = _elements(job, slurm_options["array"])
         if dry_run:
             print_commands(module.dry_run(jobs, environ))
@@ -329,7 +340,7 @@ def _given_for_others(launcher: str) -> list[str]:
     """Options on this command line that only mean something to another launcher."""
     context = click.get_current_context()
     names = {option.name: max(option.opts, key=len) for option in run.params}
-    containers = ("image", "mounts", "engine_args", "pull", "dev") if launcher == "direct" else ()
+    containers = ("image", "mounts", "engine_args", "pull", "dev", "output") if launcher == "direct" else ()
     given = click.core.ParameterSource.COMMANDLINE
     return [names[name] for name in (*containers, *NAMES) if context.get_parameter_source(name) is given]
 

@@ -7,13 +7,13 @@ import re
 import sys
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 
-from primus import failure
+from primus import failure, metrics
 from primus.command import Command
-from primus.errors import ConfigError, LaunchError
+from primus.errors import ConfigError, LaunchError, PrimusError
 from primus.experiment.paths import exists
 from primus.experiment.render import resolved_yaml
 from primus.image import archive, manifest
@@ -24,6 +24,8 @@ from primus.launchers import apptainer, direct, lock, sweep
 from primus.launchers.environment import forwarded, secret
 from primus.launchers.host import Host
 from primus.launchers.supervise import Child, Container, supervise
+from primus.launchers.view import Plain, choose
+from primus.launchers.watch import Watch
 from primus.record import RECORD_VARIABLE, Record, now
 
 PACKAGE_IN_IMAGE = Path("/opt/primus/primus")
@@ -161,10 +163,25 @@ def _dry(inner: Command, job: Job, environ: Mapping[str, str]) -> list[tuple[str
 
 def launch(job: Job) -> int:
     """Check engine, image and devices, then run the container to its end. Returns the training's exit code."""
+    with choose(job.output) as view:
+        try:
+            code = _launch(job, view)
+        except PrimusError as error:
+            view.event("end", exit=error.exit_code)
+            raise
+        view.event("end", exit=code)
+    assert job.record is not None
+    if code not in (2, 3, 4) and not job.slurm_job and (why := failure.explain(Record(job.record))):
+        print(why, file=sys.stderr, flush=True)  # those have said why
+    return code
+
+
+def _launch(job: Job, view: Plain) -> int:
     environ = dict(os.environ)
     place = direct.node(job, environ)
     _check_devices(job)
     direct.check_gpu(job, place.gfx)
+    view.stage("pulling")
     found, runnable = _image(job)
     if found is not None:
         manifest.check(
@@ -188,16 +205,24 @@ def launch(job: Job) -> int:
     attempt = replace(direct.this_attempt(place.rank, job.slurm_job, environ), image_id=identity)
     if place.rank == 0 and not record.read("run.json"):  # nobody outside has written it
         record.start(job, launcher="container")
+    if metrics.tells(job.experiment.framework, place):
+        record.write("image.json", asdict(found) if found is not None else {"id": identity})
     record.begin(attempt)
+    watch = Watch(
+        metrics.reader(job.experiment, place),
+        view,
+        metrics=record.metrics if metrics.tells(job.experiment.framework, place) else None,
+        about={"attempt": attempt.attempt},
+    )
     code = LaunchError.exit_code
+    view.event("start", record=str(record.path), log=str(record.log(place.rank)), image=job.image)
+    view.stage("starting")
     try:
-        code = _supervised(inside(job), runnable, host, environ, log=record.log(place.rank))
+        code = _supervised(inside(job), runnable, host, environ, log=record.log(place.rank), watch=watch)
     finally:
         record.close(replace(attempt, ended=now(), exit=code))
         if not job.slurm_job:
             record.write("end.json", {"ended": now(), "exit": code, "attempt": 0})
-    if code not in (2, 3, 4) and not job.slurm_job and (why := failure.explain(record)):  # those have said why
-        print(why, file=sys.stderr, flush=True)
     return code
 
 
@@ -230,21 +255,30 @@ def _image(job: Job) -> tuple[manifest.Manifest | None, Job]:
     return client.ensure(job.image, pull=job.pull), job
 
 
-def _supervised(inner: Command, job: Job, host: Host, environ: Mapping[str, str], *, log: Path | None = None) -> int:
+def _supervised(
+    inner: Command,
+    job: Job,
+    host: Host,
+    environ: Mapping[str, str],
+    *,
+    log: Path | None = None,
+    watch: Watch | None = None,
+) -> int:
     passed = forwarded(environ, job.env_names)
     name = container_name(job)
-    print(f"primus: {job.experiment.framework} in {job.image}, results in {job.run_dir}", file=sys.stderr, flush=True)
+    view = watch.view if watch else Plain()
+    view.say(f"{job.experiment.framework} in {job.image}, results in {job.run_dir}")
     if job.engine in PROCESSES:
         apptainer.raise_limits()
         said = apptainer.variables(inner, environ, passed)
         with apptainer.scratch() as scratch:
             made = around(inner, job, host._replace(scratch=scratch), environ, name)
-            return supervise(made, Child(name), secrets=said, grace=host.grace, log=log)
+            return supervise(made, Child(name), secrets=said, grace=host.grace, log=log, watch=watch)
     secrets = {name: environ[name] for name in passed if name in environ and secret(name, environ[name])}
     if host.selinux:
-        print("primus: SELinux enforces here: the container runs without its label", file=sys.stderr, flush=True)
+        view.say("SELinux enforces here: the container runs without its label")
     made = around(inner, job, host, environ, name)
-    return supervise(made, Container(job.engine, name), secrets=secrets, grace=host.grace, log=log)
+    return supervise(made, Container(job.engine, name), secrets=secrets, grace=host.grace, log=log, watch=watch)
 
 
 def container_name(job: Job) -> str:

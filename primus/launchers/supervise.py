@@ -7,9 +7,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -17,6 +16,8 @@ from typing import IO, Any, Protocol
 
 from primus.command import Command
 from primus.errors import LaunchError
+from primus.launchers.view import Plain
+from primus.launchers.watch import Watch
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PASSED = (signal.SIGUSR1, signal.SIGUSR2)
@@ -90,16 +91,24 @@ class Step:
 
 
 def supervise(
-    command: Command, control: Control, *, secrets: Mapping[str, str] | None, grace: int, log: Path | None = None
+    command: Command,
+    control: Control,
+    *,
+    secrets: Mapping[str, str] | None,
+    grace: int,
+    log: Path | None = None,
+    watch: Watch | None = None,
 ) -> int:
     """Run the command with the lifeline on its standard input, to the end. Returns its exit code, or 128 + n if
-    signal n ended this launch. What it prints is copied to `log`. Without `secrets` there is no lifeline in it.
+    signal n ended this launch. What it prints is copied to `log` and shown to `watch`. Without `secrets` there is no
+    lifeline in it.
 
     It is a session of its own: signals reach the container through us alone, so that a terminal's ^C is not
     delivered twice. Raises LaunchError if the container was refused.
     """
     given = subprocess.DEVNULL if secrets is None else subprocess.PIPE
     client = command.start(stdin=given, start_new_session=True, **_outputs(log))
+    view = watch.view if watch else Plain()
     stopped_by = 0
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
@@ -109,19 +118,16 @@ def supervise(
         elif stopped_by and number == signal.SIGINT:
             # ^C again: no more patience. (Slurm may send its signals more than once, and means it once.)
             control.kill(client)
+            view.say(f"{signal.Signals(number).name} again, killing {control.name}")
         elif not stopped_by:
             stopped_by = number
-            print(
-                f"primus: {signal.Signals(number).name}, stopping {control.name} (Ctrl-C to kill it)",
-                file=sys.stderr,
-                flush=True,
-            )
             control.stop(client, grace)
+            view.say(f"{signal.Signals(number).name}, stopping {control.name} (Ctrl-C to kill it)")
 
     for number in (*_ENDING, *_PASSED):
         signal.signal(number, on_signal)
     copies = [
-        threading.Thread(target=_copy, args=(pipe, out, log), daemon=True)
+        threading.Thread(target=_copy, args=(pipe, out, log, watch), daemon=True)
         for pipe, out in ((client.stdout, 1), (client.stderr, 2))
         if pipe is not None and log is not None
     ]
@@ -136,6 +142,8 @@ def supervise(
     code = client.wait()
     for thread in copies:
         thread.join(5)  # whoever else has the pipe is not waited for
+    if watch is not None:
+        watch.end()
     if code == control.refused:
         raise LaunchError(f"{command.argv[0]} refused to run the container", hint="its own message is above")
     if stopped_by:  # whatever the training made of it (torchrun makes 1)
@@ -144,24 +152,25 @@ def supervise(
 
 
 def _outputs(log: Path | None) -> dict[str, Any]:
-    """Popen's stdout and stderr: pipes if they are to be copied, and ours if there is no log, or ours is the log."""
-    if log is None or (log.exists() and os.path.samestat(os.fstat(1), log.stat())):
-        return {}
-    return {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    """Popen's stdout and stderr: pipes if they are to be copied."""
+    return {} if log is None else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
-def _copy(pipe: IO[bytes], out: int, log: Path) -> None:
+def _copy(pipe: IO[bytes], out: int, log: Path, watch: Watch | None) -> None:
     """Copy all that comes to our own output and to the log, each for as long as it can be written to.
 
     Whatever happens to them, the pipe is read: a full one would stop the training.
     """
+    view = watch.view if watch else Plain()
     with log.open("ab", buffering=0) as file:
-        targets = [out, file.fileno()]
+        targets: list[Callable[[bytes], None]] = [lambda data: view.output(out, data)]
+        if not os.path.samestat(os.fstat(1), os.fstat(file.fileno())):  # under Slurm, our output is the log
+            targets.append(lambda data: Plain().output(file.fileno(), data))
+        if watch is not None:
+            targets.append(lambda data: watch.feed(out, data))
         while data := pipe.read1(65536):  # type: ignore[attr-defined]
             for target in list(targets):
                 try:
-                    rest = memoryview(data)
-                    while rest:
-                        rest = rest[os.write(target, rest) :]
+                    target(data)
                 except OSError:
                     targets.remove(target)
