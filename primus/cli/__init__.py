@@ -18,7 +18,7 @@ _COMMANDS = {
     "logs": ("primus.cli.runs:logs", "Print what a run printed, or follow it."),
     "config": ("primus.cli.config:config", "Show, check, list and compare experiments, without running anything."),
     "data": ("primus.cli.data:data", "Make the data files that a backend reads."),
-    "image": ("primus.cli.image:image", "Build, list and inspect the images."),
+    "image": ("primus.cli.image:image", "Build, publish, lock and fetch the images."),
 }
 
 

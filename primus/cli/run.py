@@ -15,6 +15,7 @@ import click
 from primus import layout
 from primus.cli import note
 from primus.cli.from_env import FLAG, with_from_env
+from primus.cli.locked import LOCKS, moved, select
 from primus.cli.options import ENGINE, EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.settings import with_settings
 from primus.cli.slurm import NAMES, SLURM, take
@@ -51,6 +52,7 @@ from primus.record import DRY_RUN, Record, new_id, records
 @click.option(
     "--image", envvar="PRIMUS_IMAGE", show_envvar=True, help="[default: the image of the experiment's framework]"
 )
+@LOCKS
 @EXPERIMENT
 @ENGINE
 @click.option(
@@ -111,6 +113,9 @@ def run(
     config: Path | None,
     launcher: str | None,
     image: str | None,
+    lock: Path | None,
+    no_lock: bool,
+    image_id: str,
     accelerator: str | None,
     registry: str,
     preset_dirs: tuple[Path, ...],
@@ -150,6 +155,8 @@ def run(
     for text in clean_environment():
         note(text)
     refuse_secrets(engine_args)
+    if lock and image and not slurm_task and _both_given("lock", "image"):
+        raise ConfigError("--lock and --image: both say which image it is", hint="leave one of them out")
     if run_dir is not None and absolute(run_dir) == Path(absolute(run_dir).anchor):
         raise ConfigError(f"--run-dir {run_dir}: is the root of all files", hint="name a directory of its own")
     chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
@@ -157,6 +164,13 @@ def run(
     if dry_run and nodes is not None and nodes > 1:  # what the first node would run, wherever that is
         environ = {"NODE_RANK": "0", "MASTER_ADDR": "MASTER_ADDR"} | environ
     given = tuple(Mount.parse(text) for text in mounts)
+    said = {""}
+
+    def say_once(text: str) -> None:
+        """An array's elements have the same to say."""
+        if text not in said:
+            said.add(text)
+            note(text)
 
     def job(variables: Mapping[str, str], element: int | None = None) -> Job:
         """The job, with the experiment as it is under `variables`."""
@@ -191,9 +205,24 @@ def run(
             directory = Path(Record(absolute(record)).read("run.json").get("run_dir") or directory)
         _refuse_anothers(directory, experiment.framework)
         whole = experiment.accelerator == "rocm" and gpus_per_node is None
+        by_digest, from_lock = (
+            select(lock, experiment.framework, experiment.accelerator, say_once)
+            if not (image or no_lock or chosen == "direct")
+            else (None, None)
+        )
+        if by_digest is not None:
+            name = by_digest.reference(registry, experiment.framework)
+        else:
+            name = image or reference(experiment.framework, experiment.accelerator, registry=registry)
+        elsewhere = bool(registry or image or (by_digest and by_digest.digest))
+        if by_digest and not dry_run:
+            policy = "never" if offline else pull
+            say_once(moved(by_digest, engine or default_engine(), ask_registry=policy != "never" and not registry))
         return Job(
             experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
-            image=image or reference(experiment.framework, experiment.accelerator, registry=registry),
+            image=name,
+            image_id=by_digest.id if by_digest else image_id,
+            lock=from_lock,
             run_dir=directory,
             nodes=count if chosen == "slurm" else nodes,
             gpus_per_node=gpus if chosen == "slurm" else gpus_per_node,
@@ -203,7 +232,7 @@ def run(
             engine=engine or default_engine(),
             engine_args=engine_args,
             # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
-            pull=pull if (registry or image) and not offline else "never",
+            pull=pull if elsewhere and not offline else "never",
             dev=checkout() if dev else None,
             record=_record(directory) if element is None else directory / run_id / str(element),
             slurm=take(slurm_options, whole=whole) if chosen == "slurm" else None,
@@ -291,9 +320,14 @@ def _given_for_others(launcher: str) -> list[str]:
     """Options on this command line that only mean something to another launcher."""
     context = click.get_current_context()
     names = {option.name: max(option.opts, key=len) for option in run.params}
-    containers = ("image", "mounts", "engine_args", "pull", "dev") if launcher == "direct" else ()
+    containers = ("image", "lock", "no_lock", "mounts", "engine_args", "pull", "dev") if launcher == "direct" else ()
     given = click.core.ParameterSource.COMMANDLINE
     return [names[name] for name in (*containers, *NAMES) if context.get_parameter_source(name) is given]
+
+
+def _both_given(*names: str) -> bool:
+    context = click.get_current_context()
+    return all(context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE for name in names)
 
 
 def take_env(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -188,13 +188,13 @@ def launch(job: Job) -> int:
     if job.slurm_job:
         sweep.sweep(job.engine)
     host = Host.look(job.engine, in_slurm=bool(job.slurm_job))
-    made = command(job, host, environ, name)
+    made = command(replace(job, image=found.name), host, environ, name)
     if job.experiment.source.absolute() == job.config:  # written where the run was submitted
         made = replace(made, files={})
     lock.hold(job.run_dir, place.rank)  # makes the directory, as the user, before the engine could as root
     attempt = replace(this_attempt(place.rank, job.slurm_job, environ), image_id=found.id)
     if place.rank == 0 and not record.read("run.json"):  # nobody outside has written it
-        record.start(job, launcher="container")
+        record.start(job, launcher="container", image_id=found.id, digest=next(iter(found.digests), ""))
     record.begin(attempt)
     code = LaunchError.exit_code
     try:
@@ -228,7 +228,7 @@ def run(inner: Command, job: Job) -> int:
 def _image(job: Job) -> manifest.Manifest:
     client = engines.Client(job.engine)
     client.check()
-    return client.ensure(job.image, pull=job.pull)
+    return client.ensure(job.image, pull=job.pull, expected=job.image_id)
 
 
 def _supervised(

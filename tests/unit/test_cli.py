@@ -198,7 +198,7 @@ def test_an_image_that_lacks_what_is_compiled_is_refused_before_a_container_star
     assert "i:1 was built without transformer_engine; needed by attention: cudnn_flash_te (attention=flash" in done.err
     assert "hint: build it anew: docker buildx bake maxtext" in done.err
     assert not Path("output").exists()
-    monkeypatch.setattr(container, "_supervised", lambda *_: 0)
+    monkeypatch.setattr(container, "_supervised", lambda *_, **__: 0)
     assert run("attention=dot_product", "--accelerator=rocm", "--run-dir=other").code == 0
     labels["io.primus.compiled"] = "transformer_engine"
     assert run("attention=cudnn_flash_te", "--accelerator=rocm").code == 0
