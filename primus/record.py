@@ -166,7 +166,7 @@ def describe(job: Job, *, launcher: str, image_id: str = "", digest: str = "") -
         "run_dir": str(job.run_dir),
         "image": job.image,
         # Of a tag, only a launch on this machine knows what it named: under Slurm, each node notes the ID it ran.
-        "image_digest": digest or job.image.partition("@")[2],
+        "image_digest": job.image.partition("@")[2] or digest,
         "image_id": image_id or job.image_id,
         "lock": str(job.lock) if job.lock else None,
         "config": str(job.experiment.source.absolute()),

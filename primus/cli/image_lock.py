@@ -165,7 +165,7 @@ def pull(
     wanted = known(names) if names else tuple(name for name, target in locked if target == accelerator)
     if not wanted:
         raise ConfigError(
-            "nothing is locked" if version is None else "no FRAMEWORK is named",
+            f"nothing is locked for {accelerator}" if version is None else "no FRAMEWORK is named",
             hint="name a FRAMEWORK, or lock them first: primus image lock",
         )
     client = Client(engine or default_engine())

@@ -21,7 +21,7 @@ from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment.schema import frameworks
 from primus.image import publish, transfer
 from primus.image.engine import Client
-from primus.image.names import take_apart
+from primus.image.names import repository, take_apart
 from primus.image.registry import Found, Registry
 
 
@@ -66,6 +66,7 @@ def publish_(
     from primus.cli.image import known as suggestion
 
     publish.check_version(version)
+    take_apart(repository("x", registry=registry))
     for target in targets:
         if target not in (*SHARED, *frameworks()):
             raise ConfigError(f"{target}: there is no such image", hint=suggestion(target))

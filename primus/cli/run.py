@@ -25,6 +25,7 @@ from primus.experiment import Experiment, load_experiment
 from primus.experiment.paths import absolute
 from primus.experiment.substitute import looks_secret
 from primus.image import manifest
+from primus.image.lock import Locked
 from primus.image.names import reference
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
 from primus.launchers import container, task
@@ -165,12 +166,18 @@ def run(
         environ = {"NODE_RANK": "0", "MASTER_ADDR": "MASTER_ADDR"} | environ
     given = tuple(Mount.parse(text) for text in mounts)
     said = {""}
+    used: dict[str, Locked] = {}
 
     def say_once(text: str) -> None:
         """An array's elements have the same to say."""
         if text not in said:
             said.add(text)
             note(text)
+
+    def say_moved() -> None:
+        for one in used.values():
+            ask = not (offline or registry or pull == "never")
+            say_once(moved(one, engine or default_engine(), ask_registry=ask))
 
     def job(variables: Mapping[str, str], element: int | None = None) -> Job:
         """The job, with the experiment as it is under `variables`."""
@@ -215,9 +222,8 @@ def run(
         else:
             name = image or reference(experiment.framework, experiment.accelerator, registry=registry)
         elsewhere = bool(registry or image or (by_digest and by_digest.digest))
-        if by_digest and not dry_run:
-            policy = "never" if offline else pull
-            say_once(moved(by_digest, engine or default_engine(), ask_registry=policy != "never" and not registry))
+        if by_digest:
+            used[by_digest.tagged] = by_digest
         return Job(
             experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
             image=name,
@@ -254,6 +260,7 @@ def run(
         if dry_run:
             print_commands(module.dry_run(jobs, environ))
             return
+        say_moved()
         sys.exit(module.launch(jobs))
     if ignored := _given_for_others(chosen):
         note(f"the {chosen} launcher has no use for {', '.join(ignored)}")
@@ -261,6 +268,7 @@ def run(
     if dry_run:
         print_commands(module.dry_run(made, environ))
         return
+    say_moved()
     if made.dev is not None:
         note(f"the image's primus/ is replaced by {made.dev}")
     sys.exit(module.launch(made))

@@ -6,13 +6,20 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from primus.errors import ImageError, LaunchError
+from primus.errors import ImageError, LaunchError, Problem
 from primus.image.manifest import Manifest, from_labels
 from primus.image.names import build_command, take_apart
+
+
+def digests_in(repository: str, about: Mapping[str, Any]) -> tuple[str, ...]:
+    """The digests that a repository has for the image: another may have packed the same image differently."""
+    names = (str(one).partition("@") for one in about.get("RepoDigests") or ())
+    return tuple(digest for name, _, digest in names if take_apart(name).repository == repository)
 
 
 class Client:
@@ -112,8 +119,7 @@ class Client:
                 f"{image} is not a Primus image: it has no label io.primus.framework",
                 hint="build one with: docker buildx bake FRAMEWORK, and leave --image out",
             )
-        digests = tuple(str(one).rpartition("@")[2] for one in about.get("RepoDigests") or ())
-        return replace(found, name=image, digests=digests)
+        return replace(found, name=image, digests=digests_in(take_apart(image).repository, about))
 
     def ensure(self, image: str, *, pull: str, expected: str = "") -> Manifest:
         """The image's manifest, fetched first if the policy (missing, always, never) says so. Raises ImageError.
@@ -145,14 +151,18 @@ class Client:
             raise ImageError(f"{image} is not on this machine, and nothing is pulled", hint=build)
         done = subprocess.run((self.engine, "pull", image), check=False, stdout=2)  # progress is talk: to stderr
         if done.returncode != 0:
-            raise self._why_not(image) or ImageError(f"{image} is not on this machine and cannot be pulled", hint=build)
+            why = self._why_not(image)
+            raise ImageError(
+                f"{image} is not on this machine and cannot be pulled{f': {why.message}' if why else ''}",
+                hint="; or ".join(text for text in (why.hint if why else "", build) if text),
+            )
         found = self.manifest(image)
         if found is None:
             raise ImageError(f"{image} was pulled but is not there", hint=build)
         return found
 
     @staticmethod
-    def _why_not(image: str) -> ImageError | None:
+    def _why_not(image: str) -> Problem | None:
         """What the registry says, asked by ourselves: the engine's words mix up a wrong tag and a wrong password."""
         from primus.image.publish import nearest
         from primus.image.registry import Registry
@@ -162,8 +172,7 @@ class Client:
         try:
             if registry.digest(name.digest or name.tag or "latest"):
                 return None
-            tags = registry.tags()
+            hint = f"{name.repository}: {nearest(name.tag, registry.tags())}"
         except ImageError as error:
-            return error
-        what = f"{image}: the registry has no such {'digest' if name.digest else 'tag'}"
-        return ImageError(what, hint=f"{name.repository}: {nearest(name.tag, tags)}")
+            return error.problems[0]
+        return Problem(message=f"the registry has no such {'digest' if name.digest else 'tag'}", hint=hint)

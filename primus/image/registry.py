@@ -58,7 +58,7 @@ class Found:
 
     def is_image(self, identifier: str) -> bool:
         """Whether the engine's identifier is this one. With containerd's store, that is the manifest's digest."""
-        return identifier in (self.id, self.digest, digest_of(self.content))
+        return identifier in (self.id, self.digest)
 
 
 class Registry:

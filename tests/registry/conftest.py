@@ -113,7 +113,7 @@ def docker(*words: str) -> str:
 
 def forget(host: str) -> None:
     """Remove the images of a registry from this machine, whatever names they have."""
-    found = docker("image", "ls", "--no-trunc", "--format={{.Repository}}|{{.Tag}}|{{.Digest}}")
+    found = docker("image", "ls", "--digests", "--no-trunc", "--format={{.Repository}}|{{.Tag}}|{{.Digest}}")
     for line in found.splitlines():
         repository, tag, digest = line.split("|")
         if repository.startswith(host):
@@ -134,6 +134,9 @@ def make_project(path: Path, registry: str) -> Project:
     (path / "Dockerfile").write_text(DOCKERFILE, encoding="ascii")
     (path / "image.json").write_text(json.dumps(IMAGE), encoding="ascii")
     made = Project(path=path, registry=registry, env={"DOCKER_CONFIG": str(path.with_name("docker"))})
+    config = path.with_name("docker") / "config.json"  # podman 4 wants to see it
+    config.parent.mkdir()
+    config.write_text("{}", encoding="ascii")
     made.git("init", "--quiet")
     made.commit(b"one")
     return made

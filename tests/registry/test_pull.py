@@ -66,6 +66,19 @@ def test_what_is_pulled_is_what_was_locked_though_its_tag_moved(project: Project
     assert "is here already" in project.primus("image", "pull", "torchtitan").err
 
 
+def test_room_on_the_engines_disk_is_looked_for_first(project: Project, tmp_path: Path) -> None:
+    """/proc has none."""
+    put_image(project.registry, "torchtitan", "1.0-cpu", os.urandom(100_000))
+    shim = tmp_path / "bin" / "docker"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\n[ "$1" = info ] && echo /proc && exit\nexec {shutil.which("docker")} "$@"\n')
+    shim.chmod(0o755)
+    project.env["PATH"] = f"{shim.parent}:{os.environ['PATH']}"
+    done = project.image("pull", "torchtitan", "--version=1.0")
+    assert (done.code, "0.1 MB to fetch need about 0.5 MB in /proc, and there is 0.0 MB" in done.err) == (4, True)
+    assert "primus image prune" in done.err
+
+
 def test_podman_pulls_too(project: Project, podman: str) -> None:
     identifier = put_image(project.registry, "torchtitan", "1.0-cpu", os.urandom(64))
     done = project.image("pull", "torchtitan", "--version=1.0", f"--engine={podman}")

@@ -43,7 +43,6 @@ def private(request: pytest.FixtureRequest, docker: str, tmp_path: Path) -> Iter
 
 def login(project: Project, password: str) -> None:
     folder = Path(project.env["DOCKER_CONFIG"])
-    folder.mkdir(exist_ok=True)
     auth = base64.b64encode(f"somebody:{password}".encode()).decode()
     host = project.registry.partition("/")[0]
     (folder / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}), encoding="ascii")

@@ -14,7 +14,7 @@ import pytest
 from primus.errors import ConfigError, ImageError
 from primus.image import channels, credentials, lock, publish, transfer
 from primus.image.channels import Move
-from primus.image.engine import Client
+from primus.image.engine import Client, digests_in
 from primus.image.lock import Locked
 from primus.image.manifest import Manifest
 from primus.image.names import Reference, take_apart
@@ -213,6 +213,24 @@ def test_the_lock_is_a_setting(primus: Primus, experiment: Experiment, write: Wr
     assert f"@{TWO}" in primus("run", "--config", experiment(), "--dry-run").out
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("publish", "--registry=https://host.x/team"), "an image's name has no scheme"),
+        (("publish", "--registry=host.x/Team"), "its name is not one"),
+        (("publish", "torchtitn", "--registry=host.x/team"), "did you mean torchtitan?"),
+        (("promote", "1", "stable", "torchtitn", "--registry=host.x/team"), "did you mean torchtitan?"),
+        (("promote", "stable", "stable", "--registry=host.x/team"), "is the same channel"),
+        (("pull",), "nothing is locked for rocm"),
+        (("prune", "--all-but-locked"), "there is no lock"),
+    ],
+)
+def test_a_slip_is_named_before_anything_is_asked(primus: Primus, words: tuple[str, ...], said: str) -> None:
+    done = primus("image", *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
 class Engine(Client):
     """Images by name, and what is fetched when it is pulled."""
 
@@ -243,6 +261,13 @@ def test_an_image_that_is_not_the_locked_one_is_refused() -> None:
         Engine(x=an_image(TWO)).ensure("x", pull="missing", expected=ONE)
     # containerd's store: the ID is not the configuration's, and the digest is right.
     assert Engine(**{f"x@{TWO}": an_image(TWO, TWO)}).ensure(f"x@{TWO}", pull="missing", expected=ONE).id == TWO
+
+
+def test_a_digest_is_that_of_the_repository_that_was_named() -> None:
+    about = {"RepoDigests": [f"r.x/other@{ONE}", f"r.x/mine@{TWO}", f"ubuntu@{ONE}"]}
+    assert digests_in("r.x/mine", about) == (TWO,)
+    assert digests_in(take_apart("docker.io/library/ubuntu").repository, about) == (ONE,)
+    assert digests_in("r.x/none", about) == ()
 
 
 @pytest.mark.parametrize(
