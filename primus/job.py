@@ -72,6 +72,8 @@ class Job:
     experiment: Experiment
     image: str
     run_dir: Path
+    image_id: str = ""  # that the lock says it has
+    lock: Path | None = None  # the lock that the image is from
     nodes: int | None = None
     gpus_per_node: int | None = None
     mounts: tuple[Mount, ...] = ()

@@ -85,9 +85,9 @@ class Record:
 
     path: Path
 
-    def start(self, job: Job, *, launcher: str) -> None:
+    def start(self, job: Job, *, launcher: str, image_id: str = "", digest: str = "") -> None:
         """Write run.json and, where a checkout's own files replace the image's, how they differ from its commit."""
-        self.write("run.json", describe(job, launcher=launcher))
+        self.write("run.json", describe(job, launcher=launcher, image_id=image_id, digest=digest))
         about = as_json(job.experiment, image=job.image, origins=True) + "\n"
         Command(argv=(), files={self.path / "config.json": about}).write()
         changes = _git(job.dev, "diff", "HEAD", "--", ".") if job.dev else None
@@ -164,7 +164,7 @@ class Record:
         return min(ended, key=lambda one: (one.ended, (one.exit or 0) >= 128), default=None)
 
 
-def describe(job: Job, *, launcher: str) -> dict[str, Any]:
+def describe(job: Job, *, launcher: str, image_id: str = "", digest: str = "") -> dict[str, Any]:
     """The content of run.json: what is started, from what, by whom."""
     assert job.record is not None
     array = job.slurm is not None and job.slurm.array
@@ -176,6 +176,10 @@ def describe(job: Job, *, launcher: str) -> dict[str, Any]:
         "launcher": launcher,
         "run_dir": str(job.run_dir),
         "image": job.image,
+        # Of a tag, only a launch on this machine knows what it named: under Slurm, each node notes the ID it ran.
+        "image_digest": job.image.partition("@")[2] or digest,
+        "image_id": image_id or job.image_id,
+        "lock": str(job.lock) if job.lock else None,
         "config": str(job.experiment.source.absolute()),
         "nodes": job.nodes or 1,
         "gpus_per_node": job.gpus_per_node,

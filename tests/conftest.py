@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.registry.server import Server, installed
 
 ROOT = Path(__file__).parent.parent
 PREREQUISITES = (
     "docker",
     "podman",
     "slurm",
+    "registry",
     "torchtitan",
     "maxtext",
     "megatron",
@@ -84,6 +87,16 @@ def podman(request: pytest.FixtureRequest) -> str:
     if shutil.which("podman") is None:
         missing(request, "podman", "is not installed")
     return "podman"
+
+
+@pytest.fixture(scope="session")
+def registry(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A registry on loopback that anybody may write to."""
+    if not installed():
+        missing(request, "registry", "needs Debian's docker-registry, skopeo and apache2-utils")
+    started = Server(tmp_path_factory.mktemp("registry"))
+    yield started
+    started.stop()
 
 
 def _python_of(framework: str) -> Callable[..., Path]:

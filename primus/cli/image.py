@@ -1,4 +1,4 @@
-"""primus image build | list | inspect | patches"""
+"""primus image build | list | inspect | patches, and the group that the commands of a registry belong to"""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from primus._version import __version__
+from primus.cli.image_channels import channels_, promote, rollback
+from primus.cli.image_lock import lock, prune, pull
+from primus.cli.image_publish import publish_
 from primus.cli.options import ENGINE, REGISTRY, TARGET
 from primus.cli.settings import with_settings
 from primus.errors import ConfigError, ImageError, LaunchError
@@ -28,7 +31,7 @@ FILE = click.option(
     "--file", "file", type=click.Path(path_type=Path), default=Path("docker-bake.hcl"), show_default=True
 )
 FORMAT = click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-_SHARED = (
+SHARED = (
     "base",
     "base-torch",
     "base-jax",
@@ -40,7 +43,7 @@ _SHARED = (
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def image() -> None:
-    """Build, list and inspect the images: one for each backend, all from one base."""
+    """Build, publish, lock and fetch the images: one for each backend, all from one base."""
 
 
 @image.command()
@@ -57,10 +60,10 @@ def build(
 
     The variables of docker-bake.hcl (BASE_IMAGE, BUILD_PIP_CONF, ...) are taken from the environment.
     """
-    _checkout(file)
+    checkout(file)
     for target in targets:
-        if target not in (*_SHARED, *frameworks()):
-            raise ConfigError(f"{target}: there is no such image", hint=_known(target))
+        if target not in (*SHARED, *frameworks()):
+            raise ConfigError(f"{target}: there is no such image", hint=known(target))
     from python_on_whales.exceptions import DockerException
 
     if shutil.which("docker") is None:
@@ -97,7 +100,7 @@ def list_(accelerator: str | None, form: str, engine: str | None) -> None:
     if not rows:
         click.echo("no Primus image on this machine; build one with: docker buildx bake FRAMEWORK", err=True)
         return
-    _table(("image", "framework", "accelerator", "version", "size_mb", "id"), rows)
+    table(("image", "framework", "accelerator", "version", "size_mb", "id"), rows)
 
 
 @image.command()
@@ -118,8 +121,8 @@ def inspect(framework_or_image: str, accelerator: str, registry: str, engine: st
         found = client.image.inspect(name)
         manifest = client.run(name, ["cat", "/etc/primus/image.json"], remove=True, networks=["none"], pull="never")
     except NoSuchImage as error:
-        known = framework_or_image in frameworks()
-        hint = f"build it: {build_command(framework_or_image, accelerator)}" if known else _known(framework_or_image)
+        ours = framework_or_image in frameworks()
+        hint = f"build it: {build_command(framework_or_image, accelerator)}" if ours else known(framework_or_image)
         raise ImageError(f"{name} is not on this machine", hint=hint) from error
     except DockerException as error:
         raise ImageError(f"{name} is not a Primus image: it has no /etc/primus/image.json") from error
@@ -144,21 +147,23 @@ def patches_(framework: str, form: str, file: Path) -> None:
     Whether they still fit their sources: docker buildx bake validate. What an image has: primus image inspect.
     """
     if framework not in frameworks():
-        raise ConfigError(f"{framework}: there is no such image", hint=_known(framework))
-    rows = [asdict(patch) for patch in patches(_checkout(file), framework)]
+        raise ConfigError(f"{framework}: there is no such image", hint=known(framework))
+    rows = [asdict(patch) for patch in patches(checkout(file), framework)]
     if form == "json":
         click.echo(json.dumps(rows, indent=2))
     elif rows:
-        _table(("tree", "name", "subject", "upstream_status"), rows)
+        table(("tree", "name", "subject", "upstream_status"), rows)
     else:
         click.echo(f"{framework} is not patched", err=True)
 
 
 for _command in (build, list_, inspect, patches_):
     with_settings(_command)
+for _command in (publish_, promote, rollback, channels_, lock, pull, prune):
+    image.add_command(_command)
 
 
-def _checkout(file: Path) -> Path:
+def checkout(file: Path) -> Path:
     """The folder of docker-bake.hcl."""
     if not file.is_file():
         raise ConfigError(
@@ -167,16 +172,16 @@ def _checkout(file: Path) -> Path:
     return file.parent
 
 
-def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     lines = [columns, *([str(row[column]) for column in columns] for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _known(name: str) -> str:
+def known(name: str) -> str:
     near = difflib.get_close_matches(name, frameworks(), 1, 0.5)
-    return (f"did you mean {near[0]}? " if near else "") + f"images: {', '.join((*frameworks(), *_SHARED))}"
+    return (f"did you mean {near[0]}? " if near else "") + f"images: {', '.join((*frameworks(), *SHARED))}"
 
 
 def _client(engine: str, *, ask: bool = True) -> DockerClient:

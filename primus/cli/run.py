@@ -15,6 +15,7 @@ import click
 from primus import layout
 from primus.cli import note
 from primus.cli.from_env import FLAG, with_from_env
+from primus.cli.locked import LOCKS, moved, select
 from primus.cli.many import note_other_gpu
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, RUN_DIR, RUNTIME, option_names
 from primus.cli.settings import with_settings
@@ -25,11 +26,13 @@ from primus.experiment import Experiment, load_experiment
 from primus.experiment.paths import absolute, exists
 from primus.experiment.substitute import looks_secret
 from primus.image import manifest
+from primus.image.lock import Locked
 from primus.image.names import reference
 from primus.image.runtimes import is_path, spelled
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
-from primus.launchers import direct, lock, task
+from primus.launchers import direct, task
 from primus.launchers.environment import clean_secrets, secret
+from primus.launchers.lock import held_outside
 from primus.launchers.slurm import elements
 from primus.node import gfx_targets, size
 from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id, records
@@ -56,6 +59,7 @@ from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id, records
     show_envvar=True,
     help="A name, or a file: .tar[.zst] of docker save, .sif, .sqsh.  [default: the image of the framework]",
 )
+@LOCKS
 @EXPERIMENT
 @RUNTIME
 @click.option(
@@ -123,6 +127,9 @@ def run(
     config: Path | None,
     launcher: str | None,
     image: str | None,
+    lock: Path | None,
+    no_lock: bool,
+    image_id: str,
     accelerator: str | None,
     registry: str,
     preset_dirs: tuple[Path, ...],
@@ -165,6 +172,8 @@ def run(
     for text in clean_environment():
         note(text)
     refuse_secrets(engine_args)
+    if lock and image and not slurm_task and _both_given("lock", "image"):
+        raise ConfigError("--lock and --image: both say which image it is", hint="leave one of them out")
     if run_dir is not None and absolute(run_dir) == Path(absolute(run_dir).anchor):
         raise ConfigError(f"--run-dir {run_dir}: is the root of all files", hint="name a directory of its own")
     chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
@@ -173,6 +182,19 @@ def run(
         environ = {"NODE_RANK": "0", "MASTER_ADDR": "MASTER_ADDR"} | environ
     given = tuple(Mount.parse(text) for text in mounts)
     runtime = engine or default_engine()
+    said = {""}
+    used: dict[str, Locked] = {}
+
+    def say_once(text: str) -> None:
+        """An array's elements have the same to say."""
+        if text not in said:
+            said.add(text)
+            note(text)
+
+    def say_moved() -> None:
+        for one in used.values():
+            ask = not (offline or registry or pull == "never")
+            say_once(moved(one, runtime, ask_registry=ask))
 
     def job(variables: Mapping[str, str], element: int | None = None) -> Job:
         """The job, with the experiment as it is under `variables`."""
@@ -208,14 +230,23 @@ def run(
             directory = Path(Record(absolute(record)).read("run.json").get("run_dir") or directory)
         _refuse_anothers(directory, experiment.framework)
         whole = experiment.accelerator == "rocm" and gpus_per_node is None
+        by_digest, from_lock = (
+            select(lock, experiment.framework, experiment.accelerator, say_once)
+            if not (image or no_lock or chosen == "direct")
+            else (None, None)
+        )
+        if by_digest is not None:
+            name = by_digest.reference(registry, experiment.framework)
+        else:
+            name = image or reference(experiment.framework, experiment.accelerator, registry=registry)
+        elsewhere = bool(registry or image or (by_digest and by_digest.digest))
+        if by_digest:
+            used[by_digest.tagged] = by_digest
         return Job(
             experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
-            image=image_of(
-                image or reference(experiment.framework, experiment.accelerator, registry=registry),
-                runtime,
-                chosen,
-                dry_run=dry_run,
-            ),
+            image=image_of(name, runtime, chosen, dry_run=dry_run),
+            image_id=by_digest.id if by_digest else image_id,
+            lock=from_lock,
             run_dir=directory,
             nodes=count if chosen == "slurm" else nodes,
             gpus_per_node=gpus if chosen == "slurm" else gpus_per_node,
@@ -225,14 +256,14 @@ def run(
             engine=runtime,
             engine_args=engine_args,
             # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
-            pull=pull if (registry or image) and not offline else "never",
+            pull=pull if elsewhere and not offline else "never",
             dev=checkout() if dev else None,
             record=_record(directory) if element is None else directory / run_id / str(element),
             slurm=take(slurm_options, whole=whole) if chosen == "slurm" else None,
             output=output,
             slurm_job=os.environ["SLURM_JOB_ID"] if slurm_task else "",
             any_gpu=any_gpu,
-            in_image=in_image or lock.held_outside(),
+            in_image=in_image or held_outside(),
         )
 
     def _record(directory: Path) -> Path | None:
@@ -252,6 +283,7 @@ def run(
         if dry_run:
             print_commands(module.dry_run(jobs, environ))
             return
+        say_moved()
         sys.exit(module.launch(jobs))
     if ignored := _given_for_others(chosen):
         note(f"the {chosen} launcher has no use for {', '.join(ignored)}")
@@ -259,6 +291,7 @@ def run(
     if dry_run:
         print_commands(module.dry_run(made, environ))
         return
+    say_moved()
     if made.dev is not None:
         note(f"the image's primus/ is replaced by {made.dev}")
     sys.exit(module.launch(made))
@@ -340,9 +373,15 @@ def _given_for_others(launcher: str) -> list[str]:
     """Options on this command line that only mean something to another launcher."""
     context = click.get_current_context()
     names = {option.name: max(option.opts, key=len) for option in run.params}
-    containers = ("image", "mounts", "engine_args", "pull", "dev", "output") if launcher == "direct" else ()
+    containers = ("image", "lock", "no_lock", "mounts", "engine_args", "pull", "dev", "output")
+    idle = (*(containers if launcher == "direct" else ()), *NAMES)
     given = click.core.ParameterSource.COMMANDLINE
-    return [names[name] for name in (*containers, *NAMES) if context.get_parameter_source(name) is given]
+    return [names[name] for name in idle if context.get_parameter_source(name) is given]
+
+
+def _both_given(*names: str) -> bool:
+    context = click.get_current_context()
+    return all(context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE for name in names)
 
 
 def take_env(words: tuple[str, ...]) -> tuple[str, ...]:

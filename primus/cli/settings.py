@@ -55,7 +55,7 @@ def options_of(command: click.Command) -> dict[str, click.Option]:
         _key(option): option
         for option in command.params
         if isinstance(option, click.Option)
-        and option.name not in ("config", "from_env", "dry_run", "help", "record", "slurm_task")
+        and option.name not in ("config", "from_env", "dry_run", "help", "record", "slurm_task", "image_id")
     }
 
 

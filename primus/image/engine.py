@@ -6,15 +6,24 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from primus.errors import ImageError, LaunchError
+from primus.errors import ImageError, LaunchError, Problem
 from primus.image.manifest import Manifest, from_labels
-from primus.image.names import build_command
+from primus.image.names import build_command, take_apart
 from primus.image.runtimes import RUNTIMES
 
 # Bytes: a ROCm image, packed and unpacked.
 ROOM = 100_000_000_000
+
+
+def digests_in(repository: str, about: Mapping[str, Any]) -> tuple[str, ...]:
+    """The digests that a repository has for the image: another may have packed the same image differently."""
+    names = (str(one).partition("@") for one in about.get("RepoDigests") or ())
+    return tuple(digest for name, _, digest in names if take_apart(name).repository == repository)
 
 
 class Client:
@@ -72,36 +81,84 @@ class Client:
                 hint='install crun, and set runtime = "crun" in ~/.config/containers/containers.conf',
             )
 
+    def about(self, image: str) -> dict[str, Any] | None:
+        """The engine's own description of a local image; None if it is not here."""
+        done = self._run("image", "inspect", image)
+        if done.returncode != 0:
+            return None
+        about: dict[str, Any] = json.loads(done.stdout)[0]
+        about["Id"] = f"sha256:{about.get('Id', '').removeprefix('sha256:')}"  # podman leaves that out
+        return about
+
+    def ids(self, *filters: str) -> list[str]:
+        """The IDs of the local images that the filters let through, each once."""
+        words = ("image", "ls", "--quiet", "--no-trunc", *(f"--filter={text}" for text in filters))
+        done = self._run(*words)
+        if done.returncode != 0:
+            raise LaunchError(f"{self.engine} does not list its images: {done.stderr.strip()}")
+        return list(dict.fromkeys(f"sha256:{word.removeprefix('sha256:')}" for word in done.stdout.split()))
+
+    def layers(self) -> list[list[str]]:
+        """The layers of every local image, by the digests of their unpacked content."""
+        found = [self.about(one) for one in self.ids()]
+        return [(one.get("RootFS") or {}).get("Layers") or [] for one in found if one]
+
+    def tag(self, image: str, name: str) -> None:
+        done = self._run("image", "tag", image, name)
+        if done.returncode != 0:
+            raise ImageError(f"{name}: {self.engine} does not name {image} so: {done.stderr.strip()}")
+
+    def remove(self, image: str) -> str:
+        """Remove a local image; gives the engine's reason where it does not."""
+        done = self._run("image", "rm", image)
+        said = done.stderr.strip().splitlines()
+        return "" if done.returncode == 0 else (said[-1] if said else f"exit code {done.returncode}")
+
     def free(self) -> tuple[Path, int] | None:
-        """Where the engine keeps its images, and the bytes that are free there; None for one on another machine."""
-        template = "{{.Store.GraphRoot}}" if self.engine == "podman" else "{{.DockerRootDir}}"
-        root = Path(self._run("info", f"--format={template}").stdout.strip() or "/nonexistent")
+        """Where the engine keeps its images and how much room is left there; None if that is not on this machine."""
+        form = "{{.Store.GraphRoot}}" if self.engine == "podman" else "{{.DockerRootDir}}"
+        root = Path(self._run("info", "--format", form).stdout.strip() or "/nowhere")
         return (root, shutil.disk_usage(root).free) if root.is_dir() else None
 
     def manifest(self, image: str) -> Manifest | None:
         """What the local image says about itself; None if it is not here. Raises ImageError if it is not ours."""
-        done = self._run("image", "inspect", image)
-        if done.returncode != 0:
+        about = self.about(image)
+        if about is None:
             return None
-        about = json.loads(done.stdout)[0]
         labels = about.get("Config", {}).get("Labels") or {}
-        found = from_labels(labels, f"sha256:{about.get('Id', '').removeprefix('sha256:')}")
+        found = from_labels(labels, about["Id"])
         if found is None:
             raise ImageError(
                 f"{image} is not a Primus image: it has no label io.primus.framework",
                 hint="build one with: docker buildx bake FRAMEWORK, and leave --image out",
             )
+        return replace(found, name=image, digests=digests_in(take_apart(image).repository, about))
+
+    def ensure(self, image: str, *, pull: str, expected: str = "") -> Manifest:
+        """The image's manifest, fetched first if the policy (missing, always, never) says so. Raises ImageError.
+
+        `expected` is the ID that a lock has for it: an image that was loaded from a file has lost its digest, and is
+        found by that.
+        """
+        found = None if pull == "always" else self.manifest(image)
+        if found is None and expected and pull != "always":
+            found = self.manifest(expected)
+        if found is None:
+            found = self._fetch(image, pull)
+        if expected and expected != found.id and take_apart(image).digest not in (found.id, *found.digests):
+            raise ImageError(
+                f"{image} is {found.id} on this machine, and the lock says {expected}",
+                hint="build or pull what was locked, lock this one (primus image lock), or pass --no-lock",
+            )
         return found
 
-    def ensure(self, image: str, *, pull: str) -> Manifest:
-        """The image's manifest, fetched first if the policy (missing, always, never) says so. Raises ImageError."""
-        found = None if pull == "always" else self.manifest(image)
-        if found is not None:
-            return found
-        name, _, tag = image.rsplit("/", 1)[-1].partition(":")
+    def _fetch(self, image: str, pull: str) -> Manifest:
+        name, _, tag = image.rsplit("/", 1)[-1].partition("@")[0].partition(":")
         framework, accelerator = name.removeprefix("primus-"), tag.rpartition("-")[2]
         build = f"build it: {build_command(framework, accelerator)}; or name another with --image or --registry"
-        if self.engine == "podman":
+        if "@" in image:
+            build = f"fetch it where the registry is reached: primus image pull {framework}; or name another"
+        elif self.engine == "podman":
             build = f"load it: docker save {image} | podman load; or name another with --image or --registry"
         if pull == "never":
             raise ImageError(f"{image} is not on this machine, and nothing is pulled", hint=build)
@@ -110,8 +167,28 @@ class Client:
             found_room = self.free()
             if found_room is not None and found_room[1] < ROOM:
                 build = f"{found_room[0]} has only {found_room[1] / 1e9:.0f} GB free; make room there, or {build}"
-            raise ImageError(f"{image} is not on this machine and cannot be pulled", hint=build)
+            why = self._why_not(image)
+            raise ImageError(
+                f"{image} is not on this machine and cannot be pulled{f': {why.message}' if why else ''}",
+                hint="; or ".join(text for text in (why.hint if why else "", build) if text),
+            )
         found = self.manifest(image)
         if found is None:
             raise ImageError(f"{image} was pulled but is not there", hint=build)
         return found
+
+    @staticmethod
+    def _why_not(image: str) -> Problem | None:
+        """What the registry says, asked by ourselves: the engine's words mix up a wrong tag and a wrong password."""
+        from primus.image.publish import nearest
+        from primus.image.registry import Registry
+
+        name = take_apart(image)
+        registry = Registry(name.host, name.path, timeout=10, pauses=())
+        try:
+            if registry.digest(name.digest or name.tag or "latest"):
+                return None
+            hint = f"{name.repository}: {nearest(name.tag, registry.tags())}"
+        except ImageError as error:
+            return error.problems[0]
+        return Problem(message=f"the registry has no such {'digest' if name.digest else 'tag'}", hint=hint)

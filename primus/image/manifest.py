@@ -26,6 +26,8 @@ class Manifest:
     gfx: tuple[str, ...] = ()  # empty: any
     id: str = ""  # the engine's, the digest of the image's configuration
     compiled: tuple[str, ...] = ()  # modules of COMPILED
+    name: str = ""  # under which the engine has it
+    digests: tuple[str, ...] = ()  # of its manifest, in the repository that its name says
 
 
 def from_labels(labels: Mapping[str, str], identifier: str = "") -> Manifest | None:

@@ -204,7 +204,8 @@ def _launch(job: Job, view: Plain) -> int:
     identity = found.id if found is not None else apptainer.identity(job.image)
     attempt = replace(direct.this_attempt(place.rank, job.slurm_job, environ), image_id=identity)
     if place.rank == 0 and not record.read("run.json"):  # nobody outside has written it
-        record.start(job, launcher="container")
+        digest = next(iter(found.digests), "") if found is not None else ""
+        record.start(job, launcher="container", image_id=identity, digest=digest)
     if metrics.tells(job.experiment.framework, place):
         record.write("image.json", asdict(found) if found is not None else {"id": identity})
     record.begin(attempt)
@@ -252,7 +253,8 @@ def _image(job: Job) -> tuple[manifest.Manifest | None, Job]:
         identity = archive.identifier(file, job.experiment.framework, os.environ)
         archive.load(job.engine, file, identity)
         job = replace(job, image=identity, pull="never")
-    return client.ensure(job.image, pull=job.pull), job
+    found = client.ensure(job.image, pull=job.pull, expected=job.image_id)
+    return found, replace(job, image=found.name)
 
 
 def _supervised(

@@ -168,6 +168,7 @@ def task(job: Job) -> tuple[str, ...]:
     return (
         *(sys.executable, "-m", "primus", "run", "--launcher=container", "--slurm-task"),
         f"--image={job.image}",
+        *([f"--image-id={job.image_id}"] if job.image_id else []),
         f"--engine={job.engine}",
         f"--pull={job.pull}",
         f"--gpus-per-node={job.gpus_per_node}",

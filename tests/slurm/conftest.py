@@ -88,7 +88,8 @@ class Toys:
         return [
             *(sys.executable, "-m", "primus", "run", "--launcher=slurm", f"--config={EXAMPLES['torchtitan']}"),
             f"--mount={ROOT}/primus:/opt/primus/primus:ro",  # the launcher that is tested, whatever the image has
-            *(f"--image={self.image}", "--pull=never", f"--run-dir={self.run_dir}", "--env=TOY"),
+            *([f"--image={self.image}"] if self.image else []),  # without one, the test's lock says it
+            *("--pull=never", f"--run-dir={self.run_dir}", "--env=TOY"),
             *words,
         ]
 

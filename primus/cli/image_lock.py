@@ -1,0 +1,265 @@
+"""primus image lock | pull | prune"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from primus._version import __version__
+from primus.cli import note
+from primus.cli.locked import LOCK
+from primus.cli.options import ENGINE, REGISTRY, TARGET
+from primus.cli.registry import PLAIN_HTTP, known, open_registry
+from primus.cli.settings import files, with_settings
+from primus.command import Command
+from primus.errors import ConfigError, ImageError, LaunchError
+from primus.experiment.paths import absolute, shown
+from primus.image import lock as locks
+from primus.image import publish, transfer
+from primus.image.engine import Client
+from primus.image.lock import Locked
+from primus.image.manifest import IN_IMAGE
+from primus.image.names import repository, take_apart
+from primus.image.registry import Found, Registry
+from primus.job import default_engine
+
+VERSION = click.option(
+    "--version", "version", default=__version__, show_default=True, help="A version, or a channel: candidate, stable."
+)
+
+
+def _place(lock: Path | None) -> Path:
+    """Where the lock is, or belongs: beside the project's settings, or here."""
+    if lock:
+        return absolute(lock)
+    project = next((file.parent for file in reversed(files()) if file.name == "primus.yaml"), Path.cwd())
+    return locks.find(Path.cwd()) or project / locks.NAME
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[FRAMEWORK]...")
+@TARGET
+@REGISTRY
+@VERSION
+@LOCK
+@ENGINE
+@PLAIN_HTTP
+def lock(
+    names: tuple[str, ...],
+    accelerator: str,
+    registry: str,
+    version: str,
+    lock: Path | None,
+    engine: str | None,
+    plain_http: bool,
+) -> None:
+    """Write down which image each FRAMEWORK has (all without one): digest, ID, size, commits, packages' lock.
+
+    With a registry, what VERSION names there, and no image is fetched; without, the images of this machine. What the
+    lock has of others stays. `primus run` then takes these, wherever their tags go. Prints the lock's path.
+    """
+    path = _place(lock)
+    before = locks.read(path) if path.exists() else {}
+    client = None if registry else Client(engine or default_engine())
+    if client:
+        client.check()
+    found: dict[tuple[str, str], Locked] = {}
+    without = []
+    tag = f"{version}-{accelerator}"
+    for name in known(names):
+        if client:
+            one = _of_this_machine(client, repository(name), tag)
+        else:
+            there = open_registry(registry, name, plain_http)
+            one = _of_registry(there, tag)
+            if one is None and names:
+                raise ImageError(f"{there.name}: has no tag {tag}", hint=publish.nearest(tag, there.tags()))
+        if one is not None:
+            found[name, accelerator] = one
+        elif names:
+            raise ImageError(f"{repository(name)}:{tag} is not on this machine", hint="build it, or name a --registry")
+        else:
+            without.append(name)
+    if not found:
+        raise ImageError(f"no image has a tag {tag} {'in ' + registry if registry else 'on this machine'}")
+    if without:
+        note(f"without a tag {tag}, and not locked: {', '.join(without)}")
+    for key, one in found.items():
+        was = before.get(key)
+        change = "new" if was is None else "as before" if was == one else f"was {was.digest or was.id} ({was.tag})"
+        note(f"{key[0]} {key[1]}: {one.digest or one.id} ({change})")
+    Command(argv=(), files={path: locks.text({**before, **found})}).write()
+    click.echo(shown(path))
+
+
+def _of_registry(there: Registry, tag: str) -> Locked | None:
+    image = there.manifest(tag)
+    if image is None:
+        return None
+    labels = (there.config(image).get("config") or {}).get("Labels") or {}
+    inside = there.file(image, str(IN_IMAGE).lstrip("/"))
+    return locks.of(
+        there.name,
+        tag,
+        identifier=image.id,
+        digest=image.digest,
+        size=image.size,
+        labels=labels,
+        inside=json.loads(inside) if inside else {},
+    )
+
+
+def _of_this_machine(client: Client, name: str, tag: str) -> Locked | None:
+    about = client.about(f"{name}:{tag}")
+    if about is None:
+        return None
+    labels = (about.get("Config") or {}).get("Labels") or {}
+    return locks.of(
+        name,
+        tag,
+        identifier=about["Id"],
+        digest="",
+        size=int(about.get("Size") or 0),
+        labels=labels,
+        inside=_inside(client, about["Id"]),
+    )
+
+
+def _inside(client: Client, image: str) -> Mapping[str, Any]:
+    words = (client.engine, "run", "--rm", "--network=none", "--pull=never", "--entrypoint=cat", image, str(IN_IMAGE))
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ImageError(f"{image} is not a Primus image: it has no {IN_IMAGE}")
+    found: Mapping[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[FRAMEWORK]...")
+@TARGET
+@REGISTRY
+@click.option("--version", "version", help="A version, or a channel.  [default: what the lock has, else the package's]")
+@LOCK
+@ENGINE
+@PLAIN_HTTP
+def pull(
+    names: tuple[str, ...],
+    accelerator: str,
+    registry: str,
+    version: str | None,
+    lock: Path | None,
+    engine: str | None,
+    plain_http: bool,
+) -> None:
+    """Fetch the images of FRAMEWORK... by digest (without one, all that are locked), and give them their tags.
+
+    The registry's answer, the room on the disk and, at the end, the image's ID are checked. Prints NAME@DIGEST.
+    """
+    path = _place(lock)
+    locked = locks.read(path) if path.exists() and version is None else {}
+    wanted = known(names) if names else tuple(name for name, target in locked if target == accelerator)
+    if not wanted:
+        raise ConfigError(
+            f"nothing is locked for {accelerator}" if version is None else "no FRAMEWORK is named",
+            hint="name a FRAMEWORK, or lock them first: primus image lock",
+        )
+    client = Client(engine or default_engine())
+    client.check()
+    for number, name in enumerate(wanted, 1):
+        one = locked.get((name, accelerator))
+        tag = one.tag if one else f"{version or __version__}-{accelerator}"
+        if not registry and (one is None or not one.digest):
+            raise ConfigError(f"{name}: no registry is known", hint="name it: --registry, or PRIMUS_REGISTRY")
+        if one and not registry:
+            parts = take_apart(one.name)
+            there = Registry(parts.host, parts.path, plain_http=plain_http, say=note)
+        else:
+            there = open_registry(registry, name, plain_http)
+        title = f"[{number}/{len(wanted)}] {there.name}:{tag}"
+        image = there.manifest(one.digest if one and one.digest else tag)
+        if image is None:
+            what = f"{one.digest}, which the lock has" if one else f"tag {tag}"
+            raise ImageError(f"{there.name}: has no {what}", hint=publish.nearest(tag, there.tags()))
+        if one and not image.is_image(one.id):
+            raise ImageError(f"{there.name}@{image.digest}: is {image.id}, and the lock says {one.id}")
+        _fetch(client, there, image, f"{there.name}:{tag}", title, plain_http)
+        click.echo(f"{there.name}@{image.digest}")
+
+
+def _fetch(client: Client, there: Registry, image: Found, tagged: str, title: str, plain_http: bool) -> None:
+    by_digest = f"{there.name}@{image.digest}"
+    if client.about(by_digest) is not None:
+        note(f"{title}: is here already")
+        client.tag(by_digest, tagged)
+        return
+    diff_ids = (there.config(image).get("rootfs") or {}).get("diff_ids") or []
+    layers = transfer.to_fetch(image.layers, diff_ids, client.layers())
+    size, needed = sum(int(layer["size"]) for layer in layers), transfer.room(layers)
+    free = client.free()
+    if free and free[1] < needed:
+        raise LaunchError(
+            f"{tagged}: {transfer.mb(size)} to fetch need about {transfer.mb(needed)} in {free[0]}, "
+            f"and there is {transfer.mb(free[1])}",
+            hint=f"make room: primus image prune, or {client.engine} system df",
+        )
+    # Docker goes by its own settings; loopback is without https for it.
+    options = ["--tls-verify=false"] if client.engine == "podman" and (plain_http or there.plain) else []
+    words = (client.engine, "pull", *options, by_digest)
+    code, last = transfer.run_again(words, f"{title}: pulling {transfer.mb(size)}", note)
+    if code:
+        hint = "run the same command again"
+        raise ImageError(f"{by_digest}: the pull failed: {last.splitlines()[-1] if last else code}", hint=hint)
+    about = client.about(by_digest)
+    if about is None or not image.is_image(about["Id"]):
+        raise ImageError(f"{by_digest}: is {about['Id'] if about else 'not there'}, and should be {image.id}")
+    client.tag(by_digest, tagged)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[FRAMEWORK]...")
+@click.option("--all-but-locked", is_flag=True, help="Also images that have a tag, unless the lock has them.")
+@LOCK
+@ENGINE
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+def prune(names: tuple[str, ...], all_but_locked: bool, lock: Path | None, engine: str | None, dry_run: bool) -> None:
+    """Remove Primus images of this machine that a newer build or pull replaced: those without a tag.
+
+    Only images with our label, of FRAMEWORK... if some are named. What is locked stays, and what a container uses.
+    """
+    chosen = known(names)
+    path = _place(lock)
+    if all_but_locked and not path.exists():
+        raise ConfigError("--all-but-locked: there is no lock", hint="primus image lock writes it")
+    kept = {identifier for one in (locks.read(path) if path.exists() else {}).values() for identifier in (one.id,)}
+    client = Client(engine or default_engine())
+    client.check()
+    freed = 0
+    for identifier in client.ids("label=io.primus.framework"):
+        about = client.about(identifier)
+        if about is None or not locks.removable(about, kept, chosen, tagged=all_but_locked):
+            continue
+        size = int(about.get("Size") or 0)
+        shown_as = ", ".join(about.get("RepoTags") or []) or identifier[:19]
+        if dry_run:
+            note(f"would remove {shown_as} ({transfer.mb(size)})")
+            continue
+        names_of = [*(about.get("RepoTags") or ()), *(about.get("RepoDigests") or ())] if all_but_locked else []
+        why = ""
+        for name in names_of or [identifier]:
+            why = client.remove(name) or why
+        if why and client.about(identifier) is not None:
+            note(f"{shown_as} stays: {why}")
+            continue
+        freed += size
+        click.echo(shown_as)
+    if not dry_run:
+        note(f"removed {transfer.mb(freed)}, of which layers that other images share are not freed")
+
+
+for _command in (lock, pull, prune):
+    with_settings(_command)
