@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from primus.cli import note
+from primus.cli.given import checkout, clean_environment, image_of, print_commands, refuse_secrets, take_env
 from primus.cli.options import REGISTRY, TARGET
-from primus.cli.run import checkout, clean_environment, image_of, print_commands, refuse_secrets, run, take_env
+from primus.cli.run import run
 from primus.cli.settings import with_settings
 from primus.command import Command
 from primus.errors import ConfigError, Problem

@@ -15,27 +15,33 @@ import click
 from primus import layout
 from primus.cli import note
 from primus.cli.from_env import FLAG, with_from_env
+from primus.cli.given import (
+    checkout,
+    clean_environment,
+    image_of,
+    print_commands,
+    refuse_anothers,
+    refuse_secrets,
+    take_env,
+    warn_of_memory,
+)
 from primus.cli.locked import LOCKS, moved, select
 from primus.cli.many import note_other_gpu
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, RUN_DIR, RUNTIME, option_names
 from primus.cli.settings import with_settings
 from primus.cli.slurm import NAMES, SLURM, take
-from primus.command import Command
-from primus.errors import ConfigError, PrimusError, Problem
-from primus.experiment import Experiment, load_experiment
-from primus.experiment.paths import absolute, exists
-from primus.experiment.substitute import looks_secret
+from primus.errors import ConfigError
+from primus.experiment import load_experiment
+from primus.experiment.paths import absolute
 from primus.image import manifest
 from primus.image.lock import Locked
 from primus.image.names import reference
-from primus.image.runtimes import is_path, spelled
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
 from primus.launchers import direct, task
-from primus.launchers.environment import clean_secrets, secret
+from primus.launchers.jobscript import elements
 from primus.launchers.lock import held_outside
-from primus.launchers.slurm import elements
-from primus.node import gfx_targets, size
-from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id, records
+from primus.node import size
+from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id
 
 
 @click.command(context_settings=PASS_UNKNOWN, short_help="Train: in a container, or directly inside the image.")
@@ -218,7 +224,7 @@ def run(
         if wrong := layout.problems(experiment, nodes=count, gpus=gpus):
             raise ConfigError(wrong)
         if not slurm_task and not (chosen == "direct" and manifest.IN_IMAGE.exists()):  # there, it has been said
-            _warn_of_memory(experiment, count * gpus)
+            warn_of_memory(experiment, count * gpus)
         experiment = with_env(experiment, passed, offline=offline)
         experiment, all_mounts, missing = with_inputs(experiment, given, offline=offline, environ=os.environ)
         if missing and not dry_run:
@@ -228,7 +234,7 @@ def run(
         directory = absolute(run_dir) if run_dir else experiment.run_dir
         if record:
             directory = Path(Record(absolute(record)).read("run.json").get("run_dir") or directory)
-        _refuse_anothers(directory, experiment.framework)
+        refuse_anothers(directory, experiment.framework)
         whole = experiment.accelerator == "rocm" and gpus_per_node is None
         by_digest, from_lock = (
             select(lock, experiment.framework, experiment.accelerator, say_once)
@@ -314,61 +320,6 @@ def _elements(job: Callable[..., Job], array: str | None) -> tuple[Job, ...]:
     return tuple(replace(one, record=base / str(number)) for one, number in zip(jobs, elements(array), strict=True))
 
 
-def _refuse_anothers(directory: Path, framework: str) -> None:
-    """Another backend's run goes on from nothing here, and its record would be lost."""
-    try:
-        newest = max(records(directory, 2), key=lambda one: one.path.name, default=None)
-        was = load_experiment(newest.experiment if newest else directory / "experiment.yaml", environ={}).framework
-    except (PrimusError, OSError):  # none, or none that can be read
-        return
-    if was != framework:
-        raise ConfigError(
-            f"{directory}: holds a run of {was}, and this is one of {framework}",
-            hint="give this one a directory of its own: --run-dir, or PRIMUS_EXP_NAME in front of a shipped example",
-        )
-
-
-def _warn_of_memory(experiment: Experiment, gpus: int) -> None:
-    """Say so if the GPUs' memory looks too small; nothing where the model or the GPU is not known."""
-    from primus.models.memory import GIB
-    from primus.models.report import report
-
-    if experiment.accelerator != "rocm":
-        return
-    here = gfx_targets()
-    try:
-        found = report(experiment, gpus=gpus, gfx=here[0] if here else "")
-    except ValueError:
-        return
-    if found.exceeds:
-        note(
-            f"needs about {found.memory.total / GIB:.0f} GiB on each of {found.layout.gpus} GPUs, "
-            f"and an {found.sku} has {found.has}; primus config explain {experiment.source} says for what"
-        )
-
-
-def image_of(image: str, engine: str, launcher: str, *, dry_run: bool) -> str:
-    """The image as the job has it: a file by its absolute path. Raises ConfigError for one that cannot be run."""
-    if launcher == "direct":
-        return image
-    if engine == "pyxis" and launcher != "slurm":
-        raise ConfigError(f"--engine pyxis: is Slurm's, and the launcher is {launcher}", hint="add --launcher slurm")
-    if not is_path(image):
-        spelled(image, engine)
-        return image
-    path = absolute(image)
-    spelled(str(path), engine)
-    if not exists(path):
-        missing = Problem(
-            message=f"--image {image}: there is no such file here",
-            hint="it must be on storage that this machine and every node see",
-        )
-        if not dry_run:
-            raise ConfigError([missing])
-        note(str(missing))
-    return str(path)
-
-
 def _given_for_others(launcher: str) -> list[str]:
     """Options on this command line that only mean something to another launcher."""
     context = click.get_current_context()
@@ -382,61 +333,6 @@ def _given_for_others(launcher: str) -> list[str]:
 def _both_given(*names: str) -> bool:
     context = click.get_current_context()
     return all(context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE for name in names)
-
-
-def take_env(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The names in --env NAME[=VALUE]; a value goes into our own environment, from where it is passed on by name."""
-    names = []
-    for word in words:
-        name, assigned, value = word.partition("=")
-        if not name.isidentifier():
-            raise ConfigError(f"--env {word.split('=')[0]!r}: is no name of a variable")
-        if assigned:
-            os.environ[name] = value
-        elif name not in os.environ:
-            raise ConfigError(f"--env {name}: is not set here", hint=f"export {name}, or write --env {name}=VALUE")
-        if not secret(name, "") and looks_secret(os.environ[name]):
-            raise ConfigError(f"--env {name}: holds a credential", hint=f"name it {name}_TOKEN: then it stays secret")
-        names.append(name)
-    return tuple(dict.fromkeys(names))
-
-
-def refuse_secrets(engine_args: tuple[str, ...]) -> None:
-    """The engine's arguments are seen by everyone who can list processes or inspect the container."""
-    for word in engine_args:
-        option, _, rest = word.partition("=")
-        name, _, value = rest.partition("=")
-        if looks_secret(word) or (option in ("--env", "-e") and value and secret(name, value)):
-            raise ConfigError(
-                f"--engine-arg {option}={name}: holds a credential" if value else f"--engine-arg {option}: holds one",
-                hint="export it under its name and write --env NAME: then nothing shows it",
-            )
-
-
-def clean_environment() -> tuple[str, ...]:
-    cleaned, notes = clean_secrets(os.environ)
-    for name in set(os.environ) - set(cleaned):
-        del os.environ[name]
-    os.environ.update(cleaned)
-    return notes
-
-
-def checkout() -> Path:
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / "primus" / "_version.py").is_file():
-            return folder / "primus"
-    raise ConfigError("--dev: this directory is in no checkout of Primus", hint="run it from inside one")
-
-
-def print_commands(commands: list[tuple[str, Command]]) -> None:
-    """Every command as one shell-quoted line, then every file it would write."""
-    files: dict[Path, str] = {}
-    for title, command in commands:
-        click.echo(f"# {title}\n{command}")
-        files |= command.files
-    for path, text in files.items():
-        click.echo(f"\n# file: {path}\n{text}", nl=False)
 
 
 run = with_settings(with_from_env(run))

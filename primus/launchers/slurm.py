@@ -23,165 +23,17 @@ from primus import failure
 from primus.command import Command
 from primus.errors import ConfigError, LaunchError
 from primus.experiment.render import resolved_yaml
-from primus.job import Job, Mount, Slurm
-from primus.launchers import container, direct, pyxis
+from primus.job import Job, Slurm
+from primus.launchers import container, direct
 from primus.launchers.finish import finish
+from primus.launchers.jobscript import container_of, directives, script, srun, task
 from primus.launchers.task import FIRST_PORT
 from primus.record import Record
 
-# What sbatch_arg may not say: the job would not fit together any more.
-_SET = "is set by the launcher"
-_ONE = "one task runs on each node, and starts the node's processes itself"
-_OURS = dict.fromkeys(("chdir", "output", "error", "open-mode", "export", "parsable", "wrap", "no-requeue"), _SET) | (
-    dict.fromkeys(("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-core", "ntasks-per-socket"), _ONE)
-)
-_OPTIONS = {
-    *("nodes", "gpus-per-node", "partition", "account", "qos", "time", "reservation", "nodelist", "exclusive"),
-    *("dependency", "array", "job-name", "signal", "cpus-per-task", "requeue", "wait"),
-}
-_SHORT = {
-    **{"N": "nodes", "n": "ntasks", "a": "array", "p": "partition", "A": "account", "q": "qos", "t": "time"},
-    **{"J": "job-name", "D": "chdir", "o": "output", "e": "error", "d": "dependency", "w": "nodelist", "W": "wait"},
-    "c": "cpus-per-task",
-}
 # sbatch lets its environment beat a script's directives: what we say is taken out of it.
 _VARIABLE = {"time": "TIMELIMIT", "array": "ARRAY_INX", "gpus-per-node": "GPUS_PER_NODE"}
 # Of an allocation that the user may be inside of, nothing is meant for the new job; these are settings.
 _KEPT = re.compile(r"SLURM_(CONF|CLUSTERS|TIME_FORMAT|UMASK|EXPORT_ENV|DEBUG|EXIT_.*)")
-
-
-def elements(spec: str) -> tuple[int, ...]:
-    """The task ids of --array: "0-6:2,9%1" is 0, 2, 4, 6, 9. Raises ConfigError for a text that is none."""
-    found: list[int] = []
-    for part in spec.split("%")[0].split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
-        if match is None or not re.fullmatch(r"[^%]+(%\d+)?", spec) or match[3] == "0":
-            raise ConfigError(f"--array {spec}: is no array of Slurm's", hint="write 0-7, 1,3,5 or 0-9%1")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
-    if not 0 < len(found) <= 1000:
-        raise ConfigError(f"--array {spec}: has {len(found)} elements", hint="1 to 1000 are possible")
-    return tuple(dict.fromkeys(found))
-
-
-def directives(job: Job, slurm: Slurm) -> dict[str, str | None]:
-    """What is asked for, by the options' names; None for one without a value."""
-    said: dict[str, str | None] = {
-        "job-name": slurm.job_name or job.experiment.exp_name,
-        "nodes": str(job.nodes),
-        "ntasks-per-node": "1",
-        **({"gpus-per-node": str(job.gpus_per_node)} if job.experiment.accelerator == "rocm" else {}),
-        **({"exclusive": None, "mem": "0"} if slurm.exclusive else {}),  # mem=0: all that the node has
-        **({"cpus-per-task": str(slurm.cpus_per_task)} if slurm.cpus_per_task else {}),
-    }
-    for name in ("partition", "account", "qos", "time", "reservation", "nodelist", "dependency", "signal"):
-        if getattr(slurm, name) is not None:
-            said[name] = getattr(slurm, name)
-    for text in slurm.sbatch_args:
-        name, value = argument(text)
-        said[name] = value
-    return {name: value for name, value in said.items() if name not in slurm.sbatch_omit}
-
-
-def argument(text: str) -> tuple[str, str | None]:
-    """An --sbatch-arg's name and value. Raises ConfigError for what is none, or would take the job apart."""
-    match = re.fullmatch(r"--([a-z][a-z0-9-]*)(?:=(.*))?|-([A-Za-z]).*", text, re.DOTALL)
-    if match is None:
-        raise ConfigError(f"--sbatch-arg={text!r}: is no option of sbatch's", hint="write --sbatch-arg=--NAME=VALUE")
-    name = match[1] or _SHORT.get(match[3], match[3])
-    if name in _OURS:
-        raise ConfigError(f"--sbatch-arg={text}: {_OURS[name]}", hint="leave it out")
-    if name in _OPTIONS:
-        raise ConfigError(
-            f"--sbatch-arg={text}: is an option of primus run, which must know it", hint=f"write --{name} as that"
-        )
-    if match[3]:
-        raise ConfigError(
-            f"--sbatch-arg={text}: is the short form", hint="write the long one: --sbatch-arg=--NAME=VALUE"
-        )
-    return name, match[2]
-
-
-def script(job: Job, slurm: Slurm, record: Record) -> str:
-    """job.sh, which holds everything: `sbatch job.sh` submits the same once more."""
-    said = directives(job, slurm) | {
-        "chdir": str(record.path),
-        "output": "slurm-%a.log" if slurm.array else "slurm.log",
-        "open-mode": "append",
-        "export": "ALL",
-        **({"array": slurm.array} if slurm.array else {}),
-        ("requeue" if slurm.requeue else "no-requeue"): None,
-    }
-    here = shlex.quote(str(record.path)) + ("/$SLURM_ARRAY_TASK_ID" if slurm.array else "")
-    end = shlex.join((sys.executable, "-m", "primus.launchers.finish"))
-    given_up = [
-        "# Slurm itself starts a job again after a failed node, however often.",
-        f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt {slurm.requeue} ]; then exec {end} "$record" 4; fi',
-    ]
-    step = shlex.join((*srun(job, slurm), *_container(job))), shlex.join(task(job))
-    lines = [
-        "#!/bin/bash",
-        *(_directive(name, value) for name, value in said.items() if name not in slurm.sbatch_omit),
-        f"record={here}",
-        'cd "$record" || exit 4',
-        *(given_up if slurm.requeue else []),
-        "# One task on each node: it starts the node's container, watches over it and ends it with the job.",
-        f"{step[0]} --output=node%n.log --open-mode=append \\",
-        f'  {step[1]} --record="$record" --config="$record/experiment.yaml"',
-        "# Writes down how it ended; the exit code is that of the node that failed first.",
-        f'exec {end} "$record" $? --requeue={slurm.requeue}',
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _directive(name: str, value: str | None) -> str:
-    """A line of #SBATCH: quotes and backslashes are as in a shell, and # outside of quotes ends the line."""
-    if value is None:
-        return f"#SBATCH --{name}"
-    if "\n" in value:
-        raise ConfigError(f"{name} {value!r}: has a line break, which no batch script can hold")
-    plain = re.fullmatch(r"[\w./:,=@%+\[\]-]+", value, re.ASCII)
-    return f"#SBATCH --{name}=" + (value if plain else '"' + re.sub(r'(["\\])', r"\\\1", value) + '"')
-
-
-def srun(job: Job, slurm: Slurm) -> tuple[str, ...]:
-    """srun and the size of its step, said again: it does not take all of that over from sbatch."""
-    return (
-        *("srun", f"--nodes={job.nodes}", f"--ntasks={job.nodes}", "--ntasks-per-node=1"),
-        *([f"--cpus-per-task={slurm.cpus_per_task}"] if slurm.cpus_per_task else []),
-        "--kill-on-bad-exit=1",
-    )
-
-
-def task(job: Job) -> tuple[str, ...]:
-    """What each node runs, without its --record and --config: the container launcher, told everything.
-
-    In a container that Slurm itself makes, the direct launcher.
-    """
-    if job.engine == "pyxis":
-        return (
-            *("primus", "run", "--launcher=direct", "--slurm-task", "--in-image"),
-            f"--gpus-per-node={job.gpus_per_node}",
-            *(f"--allow-unknown={key}" for key in job.experiment.unknown),
-            *(["--any-gpu"] if job.any_gpu else []),
-        )
-    dev = (Mount(source=job.dev, target=container.PACKAGE_IN_IMAGE, read_only=True),) if job.dev else ()
-    return (
-        *(sys.executable, "-m", "primus", "run", "--launcher=container", "--slurm-task"),
-        f"--image={job.image}",
-        *([f"--image-id={job.image_id}"] if job.image_id else []),
-        f"--engine={job.engine}",
-        f"--pull={job.pull}",
-        f"--gpus-per-node={job.gpus_per_node}",
-        *(f"--mount={mount}" for mount in (*job.mounts_given, *dev)),
-        *(f"--env={name}" for name in job.env_names),
-        *(f"--engine-arg={word}" for word in job.engine_args),
-        *(f"--allow-unknown={key}" for key in job.experiment.unknown),
-        *(["--any-gpu"] if job.any_gpu else []),
-    )
-
-
-def _container(job: Job) -> tuple[str, ...]:
-    return pyxis.options(job, os.environ) if job.engine == "pyxis" else ()
 
 
 def submission(jobs: tuple[Job, ...]) -> Command:
@@ -206,7 +58,7 @@ def foreground(job: Job) -> Command:
     return Command(
         # disable-status: the first ^C reaches the tasks.
         argv=(
-            *(*words, *_container(job), "--disable-status", "--label"),
+            *(*words, *container_of(job), "--disable-status", "--label"),
             *(*task(job), f"--record={job.record}", f"--config={job.config}"),
         ),
         files={job.config: resolved_yaml(job.experiment)},

@@ -16,8 +16,8 @@ from primus.errors import ConfigError, LaunchError
 from primus.experiment import load_experiment
 from primus.job import Job, Mount, Slurm
 from primus.launchers.finish import finish, job_id
+from primus.launchers.jobscript import elements, script
 from primus.launchers.nodelist import hosts
-from primus.launchers.slurm import elements, script
 from primus.launchers.task import FIRST_PORT, PORTS, place
 from primus.node import gfx_targets, render_nodes
 from primus.record import Attempt, Record
