@@ -36,7 +36,7 @@ def toy(request: pytest.FixtureRequest, docker: str, tmp_path_factory: pytest.Te
     """The name of the stand-in's image."""
     for name in BASE:
         if subprocess.run([docker, "image", "inspect", name], capture_output=True, check=False).returncode != 0:
-            missing(request, "docker", f"{name} is not built; ACCELERATOR=cpu docker buildx bake base torchtitan")
+            missing(request, "docker", f"{name} is not built; ACCELERATOR=cpu docker buildx bake base launcher")
     context = Path(__file__).parent / "toy"
     words = [docker, "buildx", "build", "--load", "--quiet", f"--tag={TOY_IMAGE}"]
     for name, image in zip(("base", "launcher"), BASE, strict=True):
