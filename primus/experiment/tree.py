@@ -18,21 +18,24 @@ Shadowed = dict[Key, list[Node]]  # what was said before at a key, the lowest la
 EMPTY = Map(items={}, keys={}, at=Origin(layer="", file="", line=0))
 
 
-def load(
-    path: Path, *, layer: str, root: Path, environ: Mapping[str, str], shadowed: Shadowed, chain: tuple[Path, ...] = ()
-) -> Map:
+def load(path: Path, *, layer: str, root: Path, environ: Mapping[str, str], shadowed: Shadowed) -> Map:
     """The file on top of what it extends, with variables replaced. `root` is the directory no path may leave."""
-    real = paths.real(path)
+    return _load(paths.real(path), layer, paths.real(root), environ, shadowed, ())
+
+
+def _load(
+    real: Path, layer: str, root: Path, environ: Mapping[str, str], shadowed: Shadowed, chain: tuple[Path, ...]
+) -> Map:
     if real in chain:
-        cycle = " -> ".join(paths.shown(file) for file in (*chain[chain.index(real) :], real))
-        raise ConfigError(f"extends makes a cycle: {cycle}", where=paths.shown(path))
+        cycle = _shown((*chain[chain.index(real) :], real))
+        raise ConfigError(f"extends makes a cycle: {cycle}", where=paths.shown(real))
     own = expand(read(real, layer), environ)
     assert isinstance(own, Map)
     result = EMPTY
     for name, at in _extends(own):
         parent = _inside(real.parent / name, root, at, (*chain, real))
         inner: Shadowed = {}
-        loaded = load(parent, layer=layer, root=root, environ=environ, shadowed=inner, chain=(*chain, real))
+        loaded = _load(parent, layer, root, environ, inner, (*chain, real))
         result = merge(result, loaded, shadowed)
         append(shadowed, inner)
     items = {key: value for key, value in own.items.items() if key != "extends"}
@@ -54,16 +57,19 @@ def _extends(node: Map) -> list[tuple[str, Origin]]:
 
 def _inside(path: Path, root: Path, at: Origin, chain: tuple[Path, ...]) -> Path:
     real = paths.real(path)
-    shown = " -> ".join(paths.shown(file) for file in chain)
-    if not real.is_relative_to(paths.real(root)):
+    if not real.is_relative_to(root):
         raise ConfigError(
-            f"extends leaves {paths.shown(root)}: {shown} -> {real}",
+            f"extends leaves {paths.shown(root)}: {_shown(chain)} -> {real}",
             where=str(at),
             hint="extend files of the same tree; an empty primus.yaml marks the root of a tree of configurations",
         )
     if not paths.is_file(real):
-        raise ConfigError(f"extends a file that does not exist: {shown} -> {paths.shown(real)}", where=str(at))
+        raise ConfigError(f"extends a file that does not exist: {_shown(chain)} -> {paths.shown(real)}", where=str(at))
     return real
+
+
+def _shown(chain: tuple[Path, ...]) -> str:
+    return " -> ".join(paths.shown(file) for file in chain)
 
 
 def merge(base: Map, top: Map, shadowed: Shadowed, at: Key = ()) -> Map:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,7 @@ def read(path: Path, layer: str) -> Map:
     return node
 
 
+@lru_cache(maxsize=1024)  # presets and what many files extend are read again for each
 def parse(text: str, *, file: str, layer: str, line: int | None = None) -> Node:
     """The one document in `text`. `line` replaces the positions of text that is no file (an override)."""
     text = text.replace("\r\n", "\n")
