@@ -220,7 +220,7 @@ def plain(text: str) -> str:
     """The last attempt's part of a log, without what colours it and without control characters."""
     text = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]", "", text).replace("\r\n", "\n").replace("\r", "\n")
     text = "".join(char for char in text if char in "\n\t" or char.isprintable())
-    starts = [match.start() for match in _LAUNCH.finditer(text)]
+    starts = [match.end() for match in _LAUNCH.finditer(text)]
     return text[starts[-1] :] if starts else text
 
 

@@ -28,6 +28,13 @@ def started(toys: Toys, script: str, *words: str) -> Submitted:
     return job
 
 
+def started_again(job: Submitted, run_dir: Path) -> bool:
+    """Slurm waits two minutes before a job starts again; the tests do not. One that is still ending cannot be told."""
+    if job.state() == "PENDING":
+        run("scontrol", "update", f"JobId={job.job}", "StartTime=now", check=False)
+    return len(containers(run_dir)) == 2
+
+
 def clean(toys: Toys, seconds: float) -> None:
     wait_for(lambda: containers(toys.run_dir) == [], seconds, "the containers' end")
 
@@ -77,9 +84,7 @@ def test_requeue_by_the_administrator(toys: Toys) -> None:
     job = started(toys, SAVES, "--requeue=2")
     run("scontrol", "requeue", job.job)
     clean(toys, KILL_WAIT + 10)
-    wait_for(lambda: job.state() == "PENDING", 30, "the new try's waiting")
-    run("scontrol", "update", f"JobId={job.job}", "StartTime=now")
-    wait_for(lambda: len(containers(toys.run_dir)) == 2, 60, "the second attempt")
+    wait_for(lambda: started_again(job, toys.run_dir), 90, "the second attempt")
     assert {attempt.attempt for attempt in job.record.attempts()} == {0, 1}
     run("scancel", job.job)
     clean(toys, KILL_WAIT + 10)
@@ -94,9 +99,7 @@ def test_preemption(toys: Toys) -> None:
     assert urgent.wait() == "0:0"
     assert containers(first) == []
     assert saved.read_text().splitlines() == ["saved"] * 2
-    wait_for(lambda: job.state() == "PENDING", 30, "the new try's waiting")
-    run("scontrol", "update", f"JobId={job.job}", "StartTime=now")
-    wait_for(lambda: len(containers(first)) == 2, 60, "the second attempt")
+    wait_for(lambda: started_again(job, first), 90, "the second attempt")
     run("scancel", job.job)
     wait_for(lambda: containers(first) == [], KILL_WAIT + 10, "the containers' end")
 
