@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def started(toys: Toys, script: str, *words: str) -> Submitted:
 def started_again(job: Submitted, run_dir: Path) -> bool:
     """Slurm waits two minutes before a job starts again; the tests do not. One that is still ending cannot be told."""
     if job.state() == "PENDING":
+        time.sleep(3)  # at once, its credential is still the revoked one of the try before
         run("scontrol", "update", f"JobId={job.job}", "StartTime=now", check=False)
     return len(containers(run_dir)) == 2
 

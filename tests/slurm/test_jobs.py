@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -211,8 +212,9 @@ def start_again(job: Submitted, tries: int) -> None:
             run("scontrol", "update", f"JobId={job.job}", "StartTime=now", check=False)
         return f"try {number} " in job.log()
 
-    job.wait_for_text("try 0 ")
     for number in range(1, tries + 1):
+        job.wait_for_text(f"try {number - 1} ")
+        time.sleep(4)  # at once, its credential is still the revoked one of the try before
         wait_for(partial(starts, number), 90, f"restart {number}")
 
 

@@ -61,7 +61,8 @@ def test_all_ranks_train_as_one(
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     record = max(path.parent for path in run_dir.glob("*/run.json"))
     found = [losses(record, rank, framework) for rank in range(nodes)]
-    assert len({*found[0].values()}) == 4, Record(record).log(0).read_text()[-3000:]  # of four steps, and it learns
+    assert len(found[0]) == 4, Record(record).log(0).read_text()[-3000:]
+    assert len({*found[0].values()}) > 2  # it learns; MaxText's first step has a learning rate of 0
     assert found == [found[0]] * nodes
     assert [attempt.exit for attempt in Record(record).attempts()] == [0] * nodes
 
