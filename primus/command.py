@@ -48,6 +48,17 @@ class Command:
             raise LaunchError(f"cannot start {self.argv[0]}: {error.strerror}") from error
 
 
+def output(*words: str, cwd: Path | None = None, timeout: float = 60) -> str | None:
+    """What a program prints; None if it is not there, fails, or takes longer than `timeout` seconds."""
+    try:
+        done = subprocess.run(
+            words, cwd=cwd, capture_output=True, text=True, errors="replace", check=False, timeout=timeout
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
 def _replace(path: Path, text: str) -> None:
     try:
         if path.is_file() and path.read_bytes() == text.encode():

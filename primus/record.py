@@ -19,15 +19,15 @@ import json
 import os
 import re
 import secrets
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from primus._version import __version__
-from primus.command import Command
+from primus.command import Command, output
 from primus.errors import ConfigError, LaunchError, PrimusError
 from primus.experiment.render import as_json
 from primus.job import Job
@@ -56,13 +56,7 @@ def git_state(directory: Path) -> dict[str, Any] | None:
 
 
 def _git(directory: Path, *words: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ("git", *words), cwd=directory, capture_output=True, text=True, errors="replace", check=False, timeout=30
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    return output("git", *words, cwd=directory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +210,11 @@ def find(text: str, workspace: Path) -> Record:
         about = record.read("run.json")
         if text in (about.get("run_id"), about.get("exp_name"), record.read("slurm.json").get("job")):
             return record
-    raise ConfigError(
-        f"{text}: no such run in {workspace}",
-        hint=f"the newest is {known[-1].path}" if known else "say where: --workspace DIR, or the run's directory",
-    )
+    names = {str(about.get(key)) for about in map(_about, known) for key in ("run_id", "exp_name")}
+    near = get_close_matches(text, names, 1, 0.6)
+    newest = f"the newest is {known[-1].path}" if known else "say where: --workspace DIR, or the run's directory"
+    raise ConfigError(f"{text}: no such run in {workspace}", hint=f"did you mean {near[0]!r}?" if near else newest)
+
+
+def _about(record: Record) -> dict[str, Any]:
+    return record.read("run.json")

@@ -8,11 +8,11 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from primus.command import output
 from primus.record import Record
 
 STATES = ("queued", "running", "completed", "failed", "cancelled", "lost")
@@ -99,7 +99,7 @@ def _locked(run_dir: Path, rank: int) -> bool:
 
 def _queue() -> dict[str, tuple[str, str]] | None:
     """State and reason of the jobs that Slurm has, an array's by element; None if it does not answer."""
-    text = _said("squeue", "--noheader", "--array", "--all", "--format=%i|%T|%r")
+    text = output("squeue", "--noheader", "--array", "--all", "--format=%i|%T|%r")
     if text is None:
         return None
     rows = (line.strip().split("|") for line in text.splitlines())
@@ -111,16 +111,14 @@ def _history(jobs: list[str]) -> dict[str, str]:
     if not jobs:
         return {}
     options = ("--noheader", "--allocations", "--parsable2", "--format=JobID,State", f"--jobs={','.join(jobs)}")
-    text = _said("sacct", *options)
+    text = output("sacct", *options)
     if text is not None:
         return {row[0]: row[1] for row in (line.split("|") for line in text.splitlines()) if len(row) == 2}
-    shown = {job: _said("scontrol", "show", "job", job, "--oneliner") or "" for job in jobs}
-    return {job: match[1] for job, text in shown.items() if (match := re.search(r"\bJobState=(\w+)", text))}
+    return dict(map(_shown, (output("scontrol", "show", "job", "--oneliner", "--all") or "").splitlines()))
 
 
-def _said(*words: str) -> str | None:
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+def _shown(line: str) -> tuple[str, str]:
+    """Number and state of a job in scontrol's words, an element of an array by the array's number and its own."""
+    said = dict(re.findall(r"\b(JobId|ArrayJobId|ArrayTaskId|JobState)=(\S+)", line))
+    number = f"{said['ArrayJobId']}_{said['ArrayTaskId']}" if "ArrayTaskId" in said else said.get("JobId", "")
+    return number, said.get("JobState", "")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
-import subprocess
 from collections.abc import Callable, Mapping
 
+from primus.command import output
 from primus.errors import LaunchError
 from primus.launchers.nodelist import hosts
 
@@ -30,7 +29,7 @@ def place(environ: Mapping[str, str], address: Callable[[str], str] | None = Non
     nodelist = next((environ[name] for name in _LISTS if environ.get(name)), "")
     if missing or not nodelist:
         raise LaunchError(
-            f"--slurm-task: this is no task of srun's: {', '.join(missing or _LISTS)} is not set",
+            f"--slurm-task: this is no task of srun's; not set here: {', '.join(missing or _LISTS)}",
             hint="start it with srun, or leave --slurm-task out and set NNODES, NODE_RANK and MASTER_ADDR yourself",
         )
     nodes, tasks = environ["SLURM_STEP_NUM_NODES"], environ["SLURM_STEP_NUM_TASKS"]
@@ -58,8 +57,7 @@ def reachable(host: str) -> str:
     try:
         socket.getaddrinfo(host, None)
     except OSError:
-        said = slurm_says("show", "node", host, "--oneliner")
-        found = re.search(r"\bNodeAddr=(\S+)", said)
+        found = re.search(r"\bNodeAddr=(\S+)", output("scontrol", "show", "node", host, "--oneliner") or "")
         if found is None:
             raise LaunchError(
                 f"the first node, {host}, has no address here", hint="pass --env MASTER_ADDR=ADDRESS"
@@ -68,18 +66,12 @@ def reachable(host: str) -> str:
     return host
 
 
+def restarts(environ: Mapping[str, str]) -> int:
+    """How often Slurm has started this job again."""
+    return int(environ.get("SLURM_RESTART_COUNT") or 0)
+
+
 def kill_wait() -> int | None:
     """Seconds that this cluster leaves a step between SIGTERM and SIGKILL; None if it does not say."""
-    found = re.search(r"^KillWait\s*=\s*(\d+)", slurm_says("show", "config"), re.MULTILINE)
+    found = re.search(r"^KillWait\s*=\s*(\d+)", output("scontrol", "show", "config") or "", re.MULTILINE)
     return int(found[1]) if found else None
-
-
-def slurm_says(*words: str) -> str:
-    """What `scontrol WORDS` prints; nothing where it is not or does not answer."""
-    try:
-        done = subprocess.run(
-            ("scontrol", *words), capture_output=True, text=True, timeout=60, check=False, env={**os.environ}
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""

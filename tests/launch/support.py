@@ -112,6 +112,13 @@ def containers(run_dir: Path) -> list[str]:
     return done.stdout.split()
 
 
+def in_podman(image: str) -> None:
+    """Copy an image of docker's into podman, unless that has it."""
+    if subprocess.run(["podman", "image", "exists", image], check=False).returncode != 0:
+        with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as save:
+            subprocess.run(["podman", "load"], stdin=save.stdout, capture_output=True, check=True)
+
+
 def inspect(name: str) -> object:
     done = subprocess.run(["docker", "inspect", name], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)

@@ -19,7 +19,7 @@ from primus.job import Job
 from primus.launchers import container
 from primus.launchers.host import GRACE, Host
 from primus.launchers.supervise import Container, supervise
-from tests.launch.support import EXAMPLES, ROOT, containers, inspect, primus
+from tests.launch.support import EXAMPLES, ROOT, containers, in_podman, inspect, primus
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -306,9 +306,7 @@ def test_podman_runs_the_same_container(
     podman: str, docker: str, image: Callable[[str], str], toy: Toy, run_dir: Path
 ) -> None:
     name = image("base-torch")
-    if subprocess.run([podman, "image", "exists", name], check=False).returncode != 0:
-        with subprocess.Popen([docker, "save", name], stdout=subprocess.PIPE) as save:
-            subprocess.run([podman, "load"], stdin=save.stdout, capture_output=True, check=True)
+    in_podman(name)
     assert toy("touch file; exit 5", engine="podman").wait(120) == 5
     assert (run_dir / "file").stat().st_uid == os.getuid()
     names = subprocess.run(

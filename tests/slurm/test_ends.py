@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.launch.support import in_podman
 from tests.slurm.cluster import KILL_WAIT, Cluster, run, wait_for
 from tests.slurm.conftest import Submitted, Toys, containers
 
@@ -169,8 +170,14 @@ def test_the_foreground_is_killed(toys: Toys) -> None:
     wait_for(lambda: not run("squeue", "--noheader").strip(), 30, "the job's end")
 
 
-def test_what_a_dead_job_left_is_swept_and_nothing_else(toys: Toys) -> None:
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_what_a_dead_job_left_is_swept_and_nothing_else(
+    toys: Toys, engine: str, request: pytest.FixtureRequest
+) -> None:
     """At the next start of the same user's; a container of somebody else's job, or of none, is left alone."""
+    request.getfixturevalue(engine)
+    if engine == "podman":
+        in_podman(toys.image)
     planted = {
         "dead": ("io.primus.job=999999", f"io.primus.uid={os.getuid()}"),
         "other-user": ("io.primus.job=999999", "io.primus.uid=4242"),
@@ -179,20 +186,18 @@ def test_what_a_dead_job_left_is_swept_and_nothing_else(toys: Toys) -> None:
     }
     for name, labels in planted.items():
         words = [f"--label={label}" for label in labels]
-        run("docker", "run", "--detach", f"--name=primus-test-{name}", *words, toys.image, "sleep", "600")
+        run(engine, "run", "--detach", f"--name=primus-test-{name}", *words, toys.image, "sleep", "600")
     try:
-        assert toys.submit("exit 0").wait() == "0:0"
-        left = run("docker", "ps", "--all", "--filter=name=primus-test-", "--format={{.Names}}").split()
+        assert toys.submit("exit 0", f"--engine={engine}").wait() == "0:0"
+        left = run(engine, "ps", "--all", "--filter=name=primus-test-", "--format={{.Names}}").split()
         assert sorted(left) == ["primus-test-foreign", "primus-test-no-job", "primus-test-other-user"]
     finally:
         for name in planted:
-            run("docker", "rm", "--force", f"primus-test-{name}", check=False)
+            run(engine, "rm", "--force", f"primus-test-{name}", check=False)
 
 
 def test_podman(podman: str, toys: Toys) -> None:
-    if subprocess.run([podman, "image", "exists", toys.image], check=False).returncode != 0:
-        with subprocess.Popen(["docker", "save", toys.image], stdout=subprocess.PIPE) as save:
-            subprocess.run([podman, "load"], stdin=save.stdout, capture_output=True, check=True)
+    in_podman(toys.image)
     toys.run_dir = toys.cwd / "plain"  # podman's filters, which this test uses, take no comma
     job = toys.submit(SAVES, "--nodes=2", "--engine=podman")
     for rank in range(2):

@@ -13,7 +13,7 @@ from primus.image.names import reference
 from primus.record import Record
 from tests.conftest import ROOT
 from tests.launch.conftest import image
-from tests.launch.support import EXAMPLES, Run
+from tests.launch.support import EXAMPLES, Run, in_podman
 from tests.slurm.cluster import Cluster
 
 __all__ = ["image"]
@@ -49,7 +49,7 @@ def test_all_ranks_train_as_one(
     image(framework)
     request.getfixturevalue(engine)
     if engine == "podman":
-        _load(reference(framework, "cpu"))
+        in_podman(reference(framework, "cpu"))
     run_dir = tmp_path / "run 1"
     words = (
         *(sys.executable, "-m", "primus", "run", "--launcher=slurm", "--wait", f"--nodes={nodes}"),
@@ -75,9 +75,3 @@ def _ended(words: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
         )
     except subprocess.TimeoutExpired:
         return None
-
-
-def _load(name: str) -> None:
-    if subprocess.run(["podman", "image", "exists", name], check=False).returncode != 0:
-        with subprocess.Popen(["docker", "save", name], stdout=subprocess.PIPE) as save:
-            subprocess.run(["podman", "load"], stdin=save.stdout, capture_output=True, check=True)
