@@ -19,6 +19,7 @@ from primus.job import Job
 from primus.launchers import lock
 from primus.launchers.environment import filled, process_env
 from primus.launchers.supervise import Step, supervise
+from primus.launchers.task import restarts
 from primus.node import GFX_OF, Node, gfx_targets
 from primus.record import Attempt, Record, now
 
@@ -98,8 +99,8 @@ def check_gpu(job: Job, gfx: str) -> None:
 
 
 def this_attempt(rank: int, slurm_job: str, environ: Mapping[str, str]) -> Attempt:
-    restarts = int(environ.get("SLURM_RESTART_COUNT") or 0) if slurm_job else 0
-    return Attempt(rank=rank, host=os.uname().nodename, started=now(), attempt=restarts, job=slurm_job)
+    attempt = restarts(environ) if slurm_job else 0
+    return Attempt(rank=rank, host=os.uname().nodename, started=now(), attempt=attempt, job=slurm_job)
 
 
 def _make_home() -> None:

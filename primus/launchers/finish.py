@@ -13,20 +13,26 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from primus import failure
+from primus.launchers.task import restarts
 from primus.record import Record, now
 
 # A run that could not start for what it was told will not start for it the next time.
 _FINAL = (0, 2, 3, 4)
 
 
-def finish(record: Record, status: int, environ: Mapping[str, str]) -> int:
-    """The run's exit code: that of the node that failed first, for srun's own is the highest of all nodes'."""
-    attempt = int(environ.get("SLURM_RESTART_COUNT") or 0)
+def finish(record: Record, status: int, attempt: int) -> int:
+    """Write down how the run ended. Returns its exit code."""
     first = record.first_failure(attempt)
-    code = first.exit if status and first is not None and first.exit else status
+    code = exit_code(record, status, attempt)
     failed = {"failed_first": first.host} if code and first is not None else {}
     record.write("end.json", {"ended": now(), "exit": code, "attempt": attempt, **failed})
     return code
+
+
+def exit_code(record: Record, status: int, attempt: int) -> int:
+    """The exit code of the node that failed first, for srun's own, `status`, is the highest of all nodes'."""
+    first = record.first_failure(attempt)
+    return first.exit if status and first is not None and first.exit else status
 
 
 def job_id(environ: Mapping[str, str]) -> str:
@@ -42,14 +48,15 @@ def main() -> None:
     parser.add_argument("status", type=int)
     parser.add_argument("--requeue", type=int, default=0)
     asked = parser.parse_args()
-    code = finish(Record(asked.record.absolute()), asked.status, os.environ)
-    attempt = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-    if code and (why := failure.explain(Record(asked.record.absolute()), attempt)):
+    record, attempt = Record(asked.record.absolute()), restarts(os.environ)
+    code = exit_code(record, asked.status, attempt)
+    if code and (why := failure.explain(record, attempt)):
         print(why, flush=True)
     if code not in _FINAL and attempt < asked.requeue:
         print(f"primus: exit code {code}; starting again, restart {attempt + 1} of {asked.requeue}", flush=True)
-        (asked.record / "end.json").unlink()
-        subprocess.run(("scontrol", "requeue", job_id(os.environ)), check=False)
+        if subprocess.run(("scontrol", "requeue", job_id(os.environ)), check=False).returncode == 0:
+            sys.exit(code)
+    finish(record, asked.status, attempt)
     print(f"primus: the run ended with exit code {code}", flush=True)
     sys.exit(code)
 

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import sys
+from difflib import get_close_matches
 
 from primus.errors import ConfigError
 from primus.job import Job, Mount, Slurm
@@ -25,6 +26,8 @@ _OPTIONS = {
     *("nodes", "gpus-per-node", "partition", "account", "qos", "time", "reservation", "nodelist", "exclusive"),
     *("dependency", "array", "job-name", "signal", "cpus-per-task", "requeue", "wait"),
 }
+# What a job does without, where a site refuses it; the size and place of the job are not among it.
+_OMITTED = (_OPTIONS - {"nodes", "array", "wait", "requeue"}) | {"mem", "no-requeue", "requeue", "export", "open-mode"}
 _SHORT = {
     **{"N": "nodes", "n": "ntasks", "a": "array", "p": "partition", "A": "account", "q": "qos", "t": "time"},
     **{"J": "job-name", "D": "chdir", "o": "output", "e": "error", "d": "dependency", "w": "nodelist", "W": "wait"},
@@ -47,6 +50,7 @@ def elements(spec: str) -> tuple[int, ...]:
 
 def directives(job: Job, slurm: Slurm) -> dict[str, str | None]:
     """What is asked for, by the options' names; None for one without a value."""
+    check_omitted(slurm)
     said: dict[str, str | None] = {
         "job-name": slurm.job_name or job.experiment.exp_name,
         "nodes": str(job.nodes),
@@ -62,6 +66,18 @@ def directives(job: Job, slurm: Slurm) -> dict[str, str | None]:
         name, value = argument(text)
         said[name] = value
     return {name: value for name, value in said.items() if name not in slurm.sbatch_omit}
+
+
+def check_omitted(slurm: Slurm) -> None:
+    """Raise ConfigError for a directive to leave out that no script has."""
+    given = {argument(text)[0] for text in slurm.sbatch_args}
+    for name in slurm.sbatch_omit:
+        if name not in _OMITTED | given:
+            near = get_close_matches(name, _OMITTED | given, 1, 0.6)
+            raise ConfigError(
+                f"--sbatch-omit {name}: no script has that directive, or none could do without",
+                hint=f"did you mean {near[0]!r}?" if near else f"there is {', '.join(sorted(_OMITTED))}",
+            )
 
 
 def argument(text: str) -> tuple[str, str | None]:

@@ -113,8 +113,11 @@ def launch(jobs: tuple[Job, ...]) -> int:
     if done.returncode != 0:
         for one in jobs:
             assert one.record is not None
-            finish(Record(one.record), LaunchError.exit_code, {})
-        raise LaunchError(f"sbatch refused the job: {_last(done.stderr)}", hint=f"the script is {made.argv[-1]}")
+            finish(Record(one.record), LaunchError.exit_code, 0)
+        raise LaunchError(
+            f"sbatch refused the job: {_last(done.stderr)}",
+            hint=f"sinfo says what this cluster has; the script is {made.argv[-1]}",
+        )
     if done.stderr:
         sys.stderr.write(done.stderr)
     number = done.stdout.strip().split(";")[0]
@@ -149,7 +152,7 @@ def _wait(made: Command, job: Job) -> int:
         signal.signal(number, lambda number, _frame: client.send_signal(number))
     status = client.wait()
     assert job.record is not None
-    code = finish(Record(job.record), status if status >= 0 else 128 - status, {})
+    code = finish(Record(job.record), status if status >= 0 else 128 - status, 0)
     if code and not stopped_by and (why := failure.explain(Record(job.record))):
         print(why, file=sys.stderr, flush=True)
     return 128 + stopped_by if stopped_by else code
