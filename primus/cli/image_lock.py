@@ -235,7 +235,7 @@ def prune(names: tuple[str, ...], all_but_locked: bool, lock: Path | None, engin
     path = _place(lock)
     if all_but_locked and not path.exists():
         raise ConfigError("--all-but-locked: there is no lock", hint="primus image lock writes it")
-    kept = {identifier for one in (locks.read(path) if path.exists() else {}).values() for identifier in (one.id,)}
+    kept = {one.id for one in (locks.read(path) if path.exists() else {}).values()}
     client = Client(engine or default_engine())
     client.check()
     freed = 0

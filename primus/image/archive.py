@@ -114,22 +114,18 @@ def load_argv(engine: str, archive: Path) -> tuple[str, ...]:
 def load(engine: str, archive: Path, identity: str) -> None:
     """Have the engine load the archive, unless it has the image; two launches on one machine load it once."""
     with _alone(identity):
-        if _has(engine, identity):
+        client = Client(engine)
+        if client.about(identity) is not None:
             return
         _check_space(engine, archive)
         done = subprocess.run(load_argv(engine, archive), stdout=2, check=False)  # progress is talk
-        if done.returncode != 0 or not _has(engine, identity):
+        if done.returncode != 0 or client.about(identity) is None:
             raise ImageError(
                 f"{engine} cannot load {archive}" if done.returncode else f"{engine} gave the image another ID",
                 hint="its own message is above"
                 if done.returncode
                 else "its image store counts differently; load it by hand, and name it: --image NAME",
             )
-
-
-def _has(engine: str, identity: str) -> bool:
-    done = subprocess.run((engine, "image", "inspect", identity), capture_output=True, check=False)
-    return done.returncode == 0
 
 
 @contextlib.contextmanager

@@ -164,10 +164,10 @@ class Client:
             raise ImageError(f"{image} is not on this machine, and nothing is pulled", hint=build)
         done = subprocess.run((self.engine, "pull", image), check=False, stdout=2)  # progress is talk: to stderr
         if done.returncode != 0:
-            found_room = self.free()
-            if found_room is not None and found_room[1] < ROOM:
-                build = f"{found_room[0]} has only {found_room[1] / 1e9:.0f} GB free; make room there, or {build}"
             why = self._why_not(image)
+            room = self.free()
+            if why is None and room is not None and room[1] < ROOM:  # the registry would give it
+                build = f"{room[0]} has only {room[1] / 1e9:.0f} GB free; make room there, or {build}"
             raise ImageError(
                 f"{image} is not on this machine and cannot be pulled{f': {why.message}' if why else ''}",
                 hint="; or ".join(text for text in (why.hint if why else "", build) if text),

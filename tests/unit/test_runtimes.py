@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from primus.command import Command
-from primus.errors import ConfigError, ImageError, LaunchError
+from primus.errors import ConfigError, ImageError, LaunchError, Problem
 from primus.experiment import load_experiment
 from primus.image import archive, manifest
 from primus.image.engine import Client
@@ -458,3 +458,7 @@ def test_a_pull_that_fails_for_want_of_room_says_so(
     monkeypatch.setattr(Client, "_why_not", lambda *_: None)  # asks the registry
     with pytest.raises(ImageError, match=rf"{tmp_path} has only 3 GB free; make room there, or build it"):
         Client("docker").ensure("reg.local/primus-maxtext:1-rocm", pull="missing")
+    monkeypatch.setattr(Client, "_why_not", lambda *_: Problem(message="no such tag", hint="there is 2-rocm"))
+    with pytest.raises(ImageError, match="cannot be pulled: no such tag") as error:
+        Client("docker").ensure("reg.local/primus-maxtext:1-rocm", pull="missing")
+    assert "GB free" not in str(error.value)
