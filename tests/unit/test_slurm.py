@@ -127,7 +127,7 @@ def test_a_directive_that_the_site_refuses_is_left_out(job: MakeJob) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("partiton", "'partition'"), ("nodes", "there is account, "), ("zzz", "mem")]
+    ("name", "hint"), [("partiton", "'partition'"), ("nodes", "mean 'nodelist'"), ("zzz", "there is account, ")]
 )
 def test_a_directive_that_is_none_cannot_be_left_out(job: MakeJob, name: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=f"--sbatch-omit {name}: no script") as error:
