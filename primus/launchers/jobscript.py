@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from difflib import get_close_matches
 
 from primus.errors import ConfigError
@@ -28,10 +29,14 @@ _OPTIONS = {
 }
 # What a job does without, where a site refuses it; the size and place of the job are not among it.
 _OMITTED = (_OPTIONS - {"nodes", "array", "wait", "requeue"}) | {"mem", "no-requeue", "requeue", "export", "open-mode"}
-_SHORT = {
-    **{"N": "nodes", "n": "ntasks", "a": "array", "p": "partition", "A": "account", "q": "qos", "t": "time"},
-    **{"J": "job-name", "D": "chdir", "o": "output", "e": "error", "d": "dependency", "w": "nodelist", "W": "wait"},
-    "c": "cpus-per-task",
+# srun's and sbatch's short options.
+SHORT: Mapping[str, str] = {
+    **{"N": "nodes", "p": "partition", "A": "account", "q": "qos", "t": "time", "w": "nodelist", "d": "dependency"},
+    **{"a": "array", "J": "job-name", "n": "ntasks", "D": "chdir", "x": "exclude", "C": "constraint"},
+    **{"c": "cpus-per-task", "o": "output", "e": "error", "i": "input", "L": "licenses", "M": "clusters"},
+    **{"G": "gpus", "F": "nodefile", "b": "begin", "W": "wait", "m": "distribution", "k": "no-kill"},
+    **{"v": "verbose", "Q": "quiet", "H": "hold", "s": "oversubscribe", "O": "overcommit", "l": "label"},
+    **{"u": "unbuffered", "K": "kill-on-bad-exit", "X": "disable-status", "I": "immediate", "S": "core-spec"},
 }
 
 
@@ -85,7 +90,7 @@ def argument(text: str) -> tuple[str, str | None]:
     match = re.fullmatch(r"--([a-z][a-z0-9-]*)(?:=(.*))?|-([A-Za-z]).*", text, re.DOTALL)
     if match is None:
         raise ConfigError(f"--sbatch-arg={text!r}: is no option of sbatch's", hint="write --sbatch-arg=--NAME=VALUE")
-    name = match[1] or _SHORT.get(match[3], match[3])
+    name = match[1] or SHORT.get(match[3], match[3])
     if name in _OURS:
         raise ConfigError(f"--sbatch-arg={text}: {_OURS[name]}", hint="leave it out")
     if name in _OPTIONS:
@@ -94,7 +99,7 @@ def argument(text: str) -> tuple[str, str | None]:
         )
     if match[3]:
         raise ConfigError(
-            f"--sbatch-arg={text}: is the short form", hint="write the long one: --sbatch-arg=--NAME=VALUE"
+            f"--sbatch-arg={text}: is the short form", hint=f"write the long one: --sbatch-arg=--{name}=VALUE"
         )
     return name, match[2]
 

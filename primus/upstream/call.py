@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from primus.errors import ConfigError
+from primus.launchers.jobscript import SHORT
 from primus.upstream import table
 
 MODES = ("direct", "container", "slurm")
@@ -95,9 +96,7 @@ def _slurm(words: list[str], options: list[Option]) -> tuple[list[str], bool]:
     """Slurm's options up to the --; what stands behind it, and whether sbatch was asked for."""
     batch, chosen = False, False
     while True:
-        taken, words, separated = _scan(
-            words, flags=table.SLURM_FLAGS | _COMMON_FLAGS, shorts=table.SLURM_SHORT, value="-"
-        )
+        taken, words, separated = _scan(words, flags=table.SLURM_FLAGS | _COMMON_FLAGS, shorts=SHORT, value="-")
         options += taken
         if separated and words:
             return words, batch

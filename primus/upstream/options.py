@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from primus.errors import Problem
 from primus.experiment.substitute import looks_secret
 from primus.launchers.environment import forwarded, secret
+from primus.launchers.jobscript import SHORT
 from primus.upstream import table
 from primus.upstream.call import Option
 from primus.upstream.table import Rule
@@ -80,7 +81,7 @@ def say_slurm(out: Out, options: Sequence[Option], *, batch: bool) -> None:
         elif option.name == "ntasks" and option.value == nodes:
             out.left_out.append(str(option))
         else:
-            out.apply(option, table.SLURM, "--sbatch-arg", (*table.SLURM_FLAGS, *table.SLURM_SHORT.values()))
+            out.apply(option, table.SLURM, "--sbatch-arg", (*table.SLURM_FLAGS, *SHORT.values()))
 
 
 def say_container(out: Out, options: Sequence[Option]) -> None:

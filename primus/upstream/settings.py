@@ -10,6 +10,7 @@ from typing import Any
 from primus.errors import ConfigError, Problem
 from primus.experiment.yaml import Map, Node, Scalar, Seq, read
 from primus.launchers.environment import forwarded
+from primus.launchers.jobscript import SHORT
 from primus.upstream import table
 from primus.upstream.call import Option
 from primus.upstream.options import Out, say_container, say_direct, say_slurm
@@ -52,7 +53,7 @@ def _section(name: str, section: Map, problems: list[Problem]) -> list[Option]:
         if key in _SWITCHES:
             result += _option(key, value, said, problems)
         elif name == "slurm":  # all that srun and sbatch take
-            result += _option(table.SLURM_SHORT.get(key, key.replace("_", "-")), value, said, problems)
+            result += _option(SHORT.get(key, key.replace("_", "-")), value, said, problems)
         elif key not in known or (key == "options" and not isinstance(value, Map)):
             problems.append(_unknown(said, [f"{name}.{word}" for word in known], where))
         elif isinstance(value, Map) and key == "options":  # all that docker run takes

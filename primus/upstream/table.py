@@ -70,14 +70,6 @@ SLURM: Mapping[str, Rule] = {
         )
     },
 }
-SLURM_SHORT: Mapping[str, str] = {
-    **{"N": "nodes", "p": "partition", "A": "account", "q": "qos", "t": "time", "w": "nodelist", "d": "dependency"},
-    **{"a": "array", "J": "job-name", "n": "ntasks", "D": "chdir", "x": "exclude", "C": "constraint"},
-    **{"c": "cpus-per-task", "o": "output", "e": "error", "i": "input", "L": "licenses", "M": "clusters"},
-    **{"G": "gpus", "F": "nodefile", "b": "begin", "W": "wait", "m": "distribution", "k": "no-kill"},
-    **{"v": "verbose", "Q": "quiet", "H": "hold", "s": "oversubscribe", "O": "overcommit", "l": "label"},
-    **{"u": "unbuffered", "K": "kill-on-bad-exit", "X": "disable-status", "I": "immediate", "S": "core-spec"},
-}
 SLURM_FLAGS = frozenset(
     (
         *("exclusive", "verbose", "quiet", "hold", "oversubscribe", "overcommit", "overlap", "no-kill"),
