@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,6 +66,10 @@ def test_all_ranks_train_as_one(
     assert len({*found[0].values()}) > 2  # it learns; MaxText's first step has a learning rate of 0
     assert found == [found[0]] * nodes
     assert [attempt.exit for attempt in Record(record).attempts()] == [0] * nodes
+    read = [json.loads(line) for line in Record(record).metrics.read_text().splitlines()]
+    assert {one["step"]: one["loss"] for one in read} == found[0]  # once, not for each node
+    assert len(read) == 4
+    assert {one["world_size"] for one in read} == {nodes * processes}
 
 
 def _ended(words: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
