@@ -67,6 +67,7 @@ class Project:
     path: Path
     registry: str
     env: dict[str, str] = field(default_factory=dict)
+    started: list[subprocess.Popen[str]] = field(default_factory=list, repr=False)
 
     def git(self, *words: str) -> str:
         identity = ("-c", "user.name=test", "-c", "user.email=test@localhost")
@@ -84,7 +85,7 @@ class Project:
         inherited = {name: value for name, value in os.environ.items() if not _OF_BUILDS.match(name)}
         environ = {**inherited, "PYTHONPATH": str(ROOT), "PRIMUS_ACCELERATOR": "cpu", **self.env}
         pipe = subprocess.PIPE
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "primus", *words],
             env=environ,
             cwd=self.path,
@@ -93,6 +94,15 @@ class Project:
             text=True,
             start_new_session=session,
         )
+        self.started.append(process)
+        return process
+
+    def stop(self) -> None:
+        """What a failed test left running would fail another one, as a warning, when Python forgets it."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate(timeout=60)
 
     def primus(self, *words: str) -> Done:
         process = self.start(*words)
@@ -130,6 +140,7 @@ def forget(host: str) -> None:
 def project(registry: Server, docker: str, tmp_path: Path) -> Iterator[Project]:
     made = make_project(tmp_path / "project (v2)", f"{registry.registry}/{tmp_path.name.lower().strip('_')}")
     yield made
+    made.stop()
     forget(f"{made.registry}/")
 
 

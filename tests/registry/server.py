@@ -78,7 +78,9 @@ class Server:
 
     def uploads(self) -> list[Path]:
         """What is being uploaded right now."""
-        return list(self.directory.glob("data/docker/registry/v2/repositories/**/_uploads/*/data"))
+        # Path.glob trips over what the registry removes meanwhile; os.walk does not.
+        below = os.walk(self.directory / "data/docker/registry/v2/repositories")
+        return [Path(at) / "data" for at, _, files in below if "data" in files and Path(at).parent.name == "_uploads"]
 
     def tags(self, name: str) -> set[str]:
         below = self.directory / "data/docker/registry/v2/repositories/team" / name / "_manifests/tags"

@@ -25,6 +25,7 @@ def large(registry: Server, docker: str, tmp_path: Path) -> Iterator[Project]:
     made = make_project(tmp_path / "project", f"{registry.registry}/{tmp_path.name.lower()}")
     made.commit(os.urandom(SIZE))
     yield made
+    made.stop()
     forget(f"{made.registry}/")
 
 

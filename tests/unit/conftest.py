@@ -55,22 +55,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(autouse=True)
-def alone(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """An empty current directory, no home, engine or network, and nothing of the user's in the environment."""
     work = tmp_path_factory.getbasetemp() / f"unit-{next(_NUMBERS)}"  # tmp_path takes as long as most tests here
     home = work.with_name(f"{work.name}-home")  # which nobody has made yet
     work.mkdir()
-    monkeypatch.chdir(work)
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(PATH=str(home), HOME=str(home), LANG="C.UTF-8")
 
     def refuse(*_args: object, **_options: object) -> NoReturn:
         raise AssertionError("a unit test used the network")
 
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    yield
+    before = dict(os.environ)
+    # Not the test's own monkeypatch, which would undo what the test set after the environment is back.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(work)
+        patch.setattr(socket, "getaddrinfo", refuse)
+        patch.setattr(socket.socket, "connect", refuse)
+        os.environ.clear()
+        os.environ.update(PATH=str(home), HOME=str(home), LANG="C.UTF-8")
+        yield
     os.environ.clear()
     os.environ.update(before)
 
