@@ -57,7 +57,7 @@ class Slurm:
     job_name: str | None = None
     signal: str | None = None
     cpus_per_task: int | None = None
-    exclusive: bool = False
+    exclusive: bool | None = None  # None: whole nodes where the experiment is for GPUs
     array: str | None = None
     requeue: int = 0  # restarts at most
     wait: bool = False

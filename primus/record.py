@@ -96,6 +96,22 @@ class Record:
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
+    def steps(self) -> list[dict[str, Any]]:
+        """The numbers of each step, by primus/metrics.py's names; of a step that was done twice, the last."""
+        found: dict[int, dict[str, Any]] = {}
+        try:
+            lines = self.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return []
+        for line in lines:
+            try:
+                one = json.loads(line)
+            except ValueError:  # a line cut by a full disk or a crash
+                continue
+            if isinstance(one, dict) and isinstance(one.get("step"), int):
+                found[one["step"]] = one
+        return [found[step] for step in sorted(found)]
+
     def log(self, rank: int) -> Path:
         return self.path / f"node{rank}.log"
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from primus.cli import note
-from primus.cli.given import checkout, clean_environment, image_of, print_commands, refuse_secrets, take_env
+from primus.cli.given import checkout, clean_environment, print_commands, refuse_secrets, take_env
 from primus.cli.options import REGISTRY, TARGET
 from primus.cli.run import run
 from primus.cli.settings import with_settings
@@ -25,6 +25,7 @@ from primus.experiment.schema import schema
 from primus.image import manifest
 from primus.image.names import reference
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
+from primus.plan import image_of
 
 # Options of `primus run` that mean the same here: the same objects.
 _AS_IN_RUN = ("launcher", "image", "engine", "pull", "offline", "mounts", "env", "engine_args", "dev", "dry_run")
@@ -140,7 +141,7 @@ def prepare_megatron(
     job = Job(
         experiment=experiment,
         image=image_of(
-            image or reference("megatron", accelerator, registry=registry), runtime, chosen, dry_run=dry_run
+            image or reference("megatron", accelerator, registry=registry), runtime, chosen, dry=dry_run, say=note
         ),
         run_dir=prefix.parent,
         mounts=tuple(mount for mount in dict.fromkeys(shown) if mount.target != prefix.parent),

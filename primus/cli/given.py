@@ -9,28 +9,11 @@ import click
 
 from primus.cli import note
 from primus.command import Command
-from primus.errors import ConfigError, PrimusError, Problem
-from primus.experiment import Experiment, load_experiment
-from primus.experiment.paths import absolute, exists
+from primus.errors import ConfigError
+from primus.experiment import Experiment
 from primus.experiment.substitute import looks_secret
-from primus.image.runtimes import is_path, spelled
 from primus.launchers.environment import clean_secrets, secret
 from primus.node import gfx_targets
-from primus.record import records
-
-
-def refuse_anothers(directory: Path, framework: str) -> None:
-    """Another backend's run goes on from nothing here, and its record would be lost."""
-    try:
-        newest = max(records(directory, 2), key=lambda one: one.path.name, default=None)
-        was = load_experiment(newest.experiment if newest else directory / "experiment.yaml", environ={}).framework
-    except (PrimusError, OSError):  # none, or none that can be read
-        return
-    if was != framework:
-        raise ConfigError(
-            f"{directory}: holds a run of {was}, and this is one of {framework}",
-            hint="give this one a directory of its own: --run-dir, or PRIMUS_EXP_NAME in front of a shipped example",
-        )
 
 
 def warn_of_memory(experiment: Experiment, gpus: int) -> None:
@@ -50,28 +33,6 @@ def warn_of_memory(experiment: Experiment, gpus: int) -> None:
             f"needs about {found.memory.total / GIB:.0f} GiB on each of {found.layout.gpus} GPUs, "
             f"and an {found.sku} has {found.has}; primus config explain {experiment.source} says for what"
         )
-
-
-def image_of(image: str, engine: str, launcher: str, *, dry_run: bool) -> str:
-    """The image as the job has it: a file by its absolute path. Raises ConfigError for one that cannot be run."""
-    if launcher == "direct":
-        return image
-    if engine == "pyxis" and launcher != "slurm":
-        raise ConfigError(f"--engine pyxis: is Slurm's, and the launcher is {launcher}", hint="add --launcher slurm")
-    if not is_path(image):
-        spelled(image, engine)
-        return image
-    path = absolute(image)
-    spelled(str(path), engine)
-    if not exists(path):
-        missing = Problem(
-            message=f"--image {image}: there is no such file here",
-            hint="it must be on storage that this machine and every node see",
-        )
-        if not dry_run:
-            raise ConfigError([missing])
-        note(str(missing))
-    return str(path)
 
 
 def take_env(words: tuple[str, ...]) -> tuple[str, ...]:

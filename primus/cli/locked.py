@@ -1,8 +1,7 @@
-"""The images that a lock names: which one a run takes, and whether its tag has moved since."""
+"""The images that a lock names, and whether a tag has moved since."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from shutil import which
 
@@ -10,7 +9,6 @@ import click
 
 from primus.cli.options import stack
 from primus.errors import ImageError
-from primus.experiment.paths import absolute, shown
 from primus.image import lock as locks
 from primus.image.lock import Locked
 from primus.image.names import take_apart
@@ -28,20 +26,6 @@ LOCKS = stack(
     click.option("--no-lock", is_flag=True, help="Take the image by its tag, whatever is locked."),
     click.option("--image-id", default="", hidden=True),
 )
-
-
-def select(
-    lock: Path | None, framework: str, accelerator: str, say: Callable[[str], None]
-) -> tuple[Locked | None, Path | None]:
-    """What is locked for a framework, and where; nothing, and why, if the lock does not have it."""
-    path = absolute(lock) if lock else locks.find(Path.cwd())
-    if path is None:
-        return None, None
-    one = locks.read(path).get((framework, accelerator))
-    if one is None:
-        say(f"{shown(path)} has no image of {framework} for {accelerator}: it is taken by its tag")
-        return None, None
-    return one, path
 
 
 def moved(one: Locked, engine: str, *, ask_registry: bool) -> str:

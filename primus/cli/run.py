@@ -12,122 +12,37 @@ from typing import Any
 
 import click
 
-from primus import layout
 from primus.cli import note
-from primus.cli.from_env import FLAG, with_from_env
+from primus.cli.from_env import with_from_env
 from primus.cli.given import (
     checkout,
     clean_environment,
-    image_of,
     print_commands,
-    refuse_anothers,
     refuse_secrets,
     take_env,
     warn_of_memory,
 )
-from primus.cli.locked import LOCKS, moved, select
+from primus.cli.locked import moved
 from primus.cli.many import note_other_gpu
-from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, RUN_DIR, RUNTIME, option_names
+from primus.cli.options import OVERRIDES, PASS_UNKNOWN, option_names
+from primus.cli.run_options import RUN
 from primus.cli.settings import with_settings
-from primus.cli.slurm import NAMES, SLURM, take
+from primus.cli.slurm import NAMES
 from primus.errors import ConfigError
 from primus.experiment import load_experiment
 from primus.experiment.paths import absolute
+from primus.image import lock as locks
 from primus.image import manifest
-from primus.image.lock import Locked
-from primus.image.names import reference
-from primus.job import Job, Mount, default_engine, with_env, with_inputs
+from primus.job import Job, Mount, Slurm
 from primus.launchers import direct, task
 from primus.launchers.jobscript import elements
 from primus.launchers.lock import held_outside
-from primus.node import size
-from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id
+from primus.plan import Wanted, plan
+from primus.record import DRY_RUN, Record, new_id
 
 
 @click.command(context_settings=PASS_UNKNOWN, short_help="Train: in a container, or directly inside the image.")
-@click.option("--config", "config", type=click.Path(path_type=Path), help="The experiment.  [required]")
-@click.option(
-    FLAG,
-    is_flag=True,
-    expose_value=False,
-    help="Read EXP, NNODES, DATA_PATH, ... as upstream's packaged launchers do; on Slurm, if --launcher says nothing.",
-)
-@click.option(
-    "--launcher",
-    type=click.Choice(["direct", "container", "slurm"]),
-    envvar="PRIMUS_LAUNCHER",
-    show_envvar=True,
-    help="[default: container; direct inside one of our images]",
-)
-@click.option(
-    "--image",
-    envvar="PRIMUS_IMAGE",
-    show_envvar=True,
-    help="A name, or a file: .tar[.zst] of docker save, .sif, .sqsh.  [default: the image of the framework]",
-)
-@LOCKS
-@EXPERIMENT
-@RUNTIME
-@click.option(
-    "--pull",
-    type=click.Choice(["missing", "always", "never"]),
-    default="missing",
-    show_default=True,
-    envvar="PRIMUS_PULL",
-    show_envvar=True,
-    help="Whether to fetch the image.",
-)
-@click.option(
-    "--offline",
-    is_flag=True,
-    envvar="PRIMUS_OFFLINE",
-    show_envvar=True,
-    help="Pull nothing, and keep Hugging Face off the network.",
-)
-@click.option("--nodes", type=click.IntRange(1), help="Nodes of the run.  [default: $NNODES or 1]")
-@click.option(
-    "--gpus-per-node",
-    type=click.IntRange(1),
-    help="GPUs to use on each node; on cpu, processes.  [default: all that are visible; on cpu 1]",
-)
-@click.option(
-    "--mount",
-    "mounts",
-    multiple=True,
-    metavar="SRC[:DST[:ro]]",
-    help="Show a directory or file of this machine to the container.",
-)
-@click.option("--env", "env", multiple=True, metavar="NAME[=VALUE]", help="Pass a variable on; beats everything else.")
-@click.option(
-    "--engine-arg",
-    "engine_args",
-    multiple=True,
-    metavar="ARG",
-    help="An option for docker run, apptainer exec, or srun (pyxis), e.g. --engine-arg=--cpus=8.",
-)
-@RUN_DIR
-@SLURM
-@click.option("--slurm-task", is_flag=True, help="This is one task of srun's on each node: take the place from Slurm.")
-@click.option("--record", type=click.Path(path_type=Path, file_okay=False), envvar=RECORD_VARIABLE, hidden=True)
-@click.option(
-    "--profile",
-    metavar="NAME",
-    envvar="PRIMUS_PROFILE",
-    show_envvar=True,
-    expose_value=False,
-    help="Take the settings of a cluster from `profiles` in primus.yaml.",
-)
-@click.option("--in-image", is_flag=True, hidden=True)
-@click.option("--any-gpu", is_flag=True, help="Run an example of one GPU's folder (MI300X, MI355X) on another.")
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="json: events instead of what the training prints, one object a line.",
-)
-@click.option("--dev", is_flag=True, help="Mount this checkout's primus/ over the image's, read-only.")
-@click.option("--dry-run", is_flag=True, help="Print what would run and what would be written. Works on any machine.")
+@RUN
 @OVERRIDES
 def run(
     config: Path | None,
@@ -186,21 +101,40 @@ def run(
     environ = dict(os.environ)
     if dry_run and nodes is not None and nodes > 1:  # what the first node would run, wherever that is
         environ = {"NODE_RANK": "0", "MASTER_ADDR": "MASTER_ADDR"} | environ
-    given = tuple(Mount.parse(text) for text in mounts)
-    runtime = engine or default_engine()
+    # The tasks of a step that no launcher of ours submitted must find the same.
+    step = "slurm-{SLURM_JOB_ID}.{SLURM_STEP_ID}".format(**os.environ) if slurm_task else ""
+    wanted = Wanted(
+        launcher=chosen,
+        image=image,
+        image_id=image_id,
+        lock=lock,
+        no_lock=no_lock,
+        registry=registry,
+        engine=engine,
+        pull=pull,
+        offline=offline,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        mounts=tuple(Mount.parse(text) for text in mounts),
+        env=passed,
+        engine_args=engine_args,
+        run_dir=run_dir,
+        dev=checkout() if dev else None,
+        output=output,
+        any_gpu=any_gpu,
+        slurm=Slurm(**slurm_options) if chosen == "slurm" else None,
+        slurm_job=os.environ["SLURM_JOB_ID"] if slurm_task else "",
+        in_image=in_image or held_outside(),
+        record=record,
+        run_id=DRY_RUN if dry_run else step or new_id(),
+    )
     said = {""}
-    used: dict[str, Locked] = {}
 
     def say_once(text: str) -> None:
         """An array's elements have the same to say."""
         if text not in said:
             said.add(text)
             note(text)
-
-    def say_moved() -> None:
-        for one in used.values():
-            ask = not (offline or registry or pull == "never")
-            say_once(moved(one, runtime, ask_registry=ask))
 
     def job(variables: Mapping[str, str], element: int | None = None) -> Job:
         """The job, with the experiment as it is under `variables`."""
@@ -216,71 +150,13 @@ def run(
         note_other_gpu([config], accelerator)
         for key in experiment.unknown:
             note(f"{key} is not known to {experiment.framework} and is passed on as it is")
-        # A cluster's nodes are not this machine.
-        where = {"topology": Path()} if chosen == "slurm" else {}
-        count, gpus = size(
-            accelerator=experiment.accelerator, nodes=nodes, gpus=gpus_per_node, environ=os.environ, **where
-        )
-        if wrong := layout.problems(experiment, nodes=count, gpus=gpus):
-            raise ConfigError(wrong)
+        this = wanted if element is None else replace(wanted, run_id=f"{wanted.run_id}/{element}")
+        made = plan(experiment, this, dry=dry_run, say=say_once)
         if not slurm_task and not (chosen == "direct" and manifest.IN_IMAGE.exists()):  # there, it has been said
+            count, gpus = wanted.size(experiment)
             warn_of_memory(experiment, count * gpus)
-        experiment = with_env(experiment, passed, offline=offline)
-        experiment, all_mounts, missing = with_inputs(experiment, given, offline=offline, environ=os.environ)
-        if missing and not dry_run:
-            raise ConfigError(missing)
-        for problem in missing:
-            note(str(problem))
-        directory = absolute(run_dir) if run_dir else experiment.run_dir
-        if record:
-            directory = Path(Record(absolute(record)).read("run.json").get("run_dir") or directory)
-        refuse_anothers(directory, experiment.framework)
-        whole = experiment.accelerator == "rocm" and gpus_per_node is None
-        by_digest, from_lock = (
-            select(lock, experiment.framework, experiment.accelerator, say_once)
-            if not (image or no_lock or chosen == "direct")
-            else (None, None)
-        )
-        if by_digest is not None:
-            name = by_digest.reference(registry, experiment.framework)
-        else:
-            name = image or reference(experiment.framework, experiment.accelerator, registry=registry)
-        elsewhere = bool(registry or image or (by_digest and by_digest.digest))
-        if by_digest:
-            used[by_digest.tagged] = by_digest
-        return Job(
-            experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
-            image=image_of(name, runtime, chosen, dry_run=dry_run),
-            image_id=by_digest.id if by_digest else image_id,
-            lock=from_lock,
-            run_dir=directory,
-            nodes=count if chosen == "slurm" else nodes,
-            gpus_per_node=gpus if chosen == "slurm" else gpus_per_node,
-            mounts=all_mounts,
-            mounts_given=given,
-            env_names=passed,
-            engine=runtime,
-            engine_args=engine_args,
-            # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
-            pull=pull if elsewhere and not offline else "never",
-            dev=checkout() if dev else None,
-            record=_record(directory) if element is None else directory / run_id / str(element),
-            slurm=take(slurm_options, whole=whole) if chosen == "slurm" else None,
-            output=output,
-            slurm_job=os.environ["SLURM_JOB_ID"] if slurm_task else "",
-            any_gpu=any_gpu,
-            in_image=in_image or held_outside(),
-        )
+        return made
 
-    def _record(directory: Path) -> Path | None:
-        """Where this run is recorded: where the launcher outside said; a process that we become has no record."""
-        if record is not None or chosen == "direct":
-            return record and absolute(record)
-        return directory / run_id
-
-    # The tasks of a step that no launcher of ours submitted must find the same.
-    step = "slurm-{SLURM_JOB_ID}.{SLURM_STEP_ID}".format(**os.environ) if slurm_task else ""
-    run_id = DRY_RUN if dry_run else step or new_id()
     module = import_module(f"primus.launchers.{chosen}")
     if chosen == "slurm":
         if output != "text":
@@ -289,7 +165,8 @@ def run(
         if dry_run:
             print_commands(module.dry_run(jobs, environ))
             return
-        say_moved()
+        for one in jobs:
+            say_once(_moved(one, wanted))
         sys.exit(module.launch(jobs))
     if ignored := _given_for_others(chosen):
         note(f"the {chosen} launcher has no use for {', '.join(ignored)}")
@@ -297,10 +174,19 @@ def run(
     if dry_run:
         print_commands(module.dry_run(made, environ))
         return
-    say_moved()
+    say_once(_moved(made, wanted))
     if made.dev is not None:
         note(f"the image's primus/ is replaced by {made.dev}")
     sys.exit(module.launch(made))
+
+
+def _moved(job: Job, wanted: Wanted) -> str:
+    """What to say if the locked image's tag names another one by now."""
+    if job.lock is None:
+        return ""
+    one = locks.read(job.lock)[job.experiment.framework, job.experiment.accelerator]
+    ask = not (wanted.offline or wanted.registry or wanted.pull == "never")
+    return moved(one, job.engine, ask_registry=ask)
 
 
 def _elements(job: Callable[..., Job], array: str | None) -> tuple[Job, ...]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from primus.cli.options import stack
-from primus.job import Slurm
 
 
 def _text(name: str, metavar: str, help: str) -> Any:
@@ -49,9 +47,3 @@ NAMES = (
     *("partition", "account", "qos", "time", "reservation", "nodelist", "dependency", "job_name", "signal"),
     *("cpus_per_task", "exclusive", "array", "requeue", "wait", "sbatch_args", "sbatch_omit"),
 )
-
-
-def take(options: Mapping[str, Any], *, whole: bool) -> Slurm:
-    """The options as a value; `whole`: whole nodes unless they say otherwise."""
-    exclusive = options["exclusive"]
-    return Slurm(**{**options, "exclusive": whole if exclusive is None else exclusive})

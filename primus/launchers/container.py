@@ -75,6 +75,12 @@ def dry_run(job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
     return [*_dry(made, job, environ), ("in the container", replace(made, files={})), ("which becomes", inner)]
 
 
+def dry_run_here(job: Job, environ: Mapping[str, str]) -> Command:
+    """The container's command of a dry run: what this machine would start."""
+    made = Command(argv=inner_argv(job), files={job.config: resolved_yaml(job.experiment)})
+    return _dry(made, job, environ)[-1][1]
+
+
 def dry_run_other(inner: Command, job: Job, environ: Mapping[str, str]) -> list[tuple[str, Command]]:
     return [*_dry(inner, job, environ), ("in the container", inner)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,26 +66,10 @@ def gather(record: Record, *, state: str, config: Mapping[str, Any] | None = Non
         image=record.read("image.json"),
         config=record.read("config.json") or config or {},
         attempts=attempts,
-        steps=_steps(record.metrics),
+        steps=record.steps(),
         failed=f"node {failure.rank}, {failure.host}" if failure else "",
         tail=_tail(record.log(failure.rank)) if failure else "",
     )
-
-
-def _steps(file: Path) -> list[dict[str, Any]]:
-    found: dict[int, dict[str, Any]] = {}
-    try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        try:
-            one = json.loads(line)
-        except ValueError:  # a line cut by a full disk or a crash
-            continue
-        if isinstance(one, dict) and isinstance(one.get("step"), int):
-            found[one["step"]] = one
-    return [found[step] for step in sorted(found)]
 
 
 def _tail(file: Path) -> str:

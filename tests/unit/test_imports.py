@@ -43,6 +43,8 @@ ALLOWED = {
     "record": {*_PURE, "_version", "command", "job"},
     "failure": {"record"},
     "launchers": {*_PURE, "command", "node", "job", "image", "record", "failure", "metrics"},
+    "plan": {*_PURE, "layout", "image", "job", "node", "record"},
+    "api": {*_PURE, "command", "job", "launchers", "layout", "plan", "record"},
     "report": {"record"},
     "doctor": {"errors", "node", "image", "launchers", "models"},
     "upstream": {*_PURE, "launchers"},
@@ -59,10 +61,11 @@ ALLOWED = {
         "record",
         "failure",
         "doctor",
+        "plan",
         "report",
         "upstream",
     },
-    "__init__": {"_version"},
+    "__init__": {"_version", "api", "command", "errors", "experiment", "record"},
     "__main__": {"cli"},
 }
 # what is no part of the standard library -> who may import it

@@ -1,0 +1,177 @@
+"""From an experiment, and how it shall be launched, to a Job: the same for the command line and for the Python API."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from primus import layout
+from primus.errors import ConfigError, PrimusError, Problem
+from primus.experiment import Experiment, load_experiment
+from primus.experiment.paths import absolute, exists, shown
+from primus.image import lock as locks
+from primus.image.lock import Locked
+from primus.image.names import reference
+from primus.image.runtimes import is_path, spelled
+from primus.job import Job, Mount, Slurm, default_engine, with_env, with_inputs
+from primus.node import size
+from primus.record import DRY_RUN, Record, records
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """How an experiment shall be launched: the options of `primus run` by their names, converted."""
+
+    launcher: str = "container"
+    image: str | None = None
+    image_id: str = ""
+    lock: Path | None = None
+    no_lock: bool = False
+    registry: str = ""
+    engine: str | None = None
+    pull: str = "missing"
+    offline: bool = False
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    mounts: tuple[Mount, ...] = ()
+    env: tuple[str, ...] = ()  # names
+    engine_args: tuple[str, ...] = ()
+    run_dir: Path | None = None
+    dev: Path | None = None
+    output: str = "text"
+    any_gpu: bool = False
+    slurm: Slurm | None = None
+    slurm_job: str = ""  # the job that this launch is a task of
+    in_image: bool = False
+    record: Path | None = None  # that a launcher outside has made
+    run_id: str = DRY_RUN
+
+    def size(self, experiment: Experiment, environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
+        """How many nodes it will be, and GPUs (or processes on CPUs) each."""
+        # A cluster's nodes are not this machine.
+        where = {"topology": Path()} if self.launcher == "slurm" else {}
+        return size(
+            accelerator=experiment.accelerator, nodes=self.nodes, gpus=self.gpus_per_node, environ=environ, **where
+        )
+
+
+def plan(
+    experiment: Experiment, wanted: Wanted, *, environ: Mapping[str, str] = os.environ, dry: bool = False, say: Say
+) -> Job:
+    """The job. `say` is told what the user should know; of a dry run also what is missing, else that is an error.
+
+    Raises ConfigError for what cannot start: a number of GPUs that the parallelism does not divide, an input that is
+    not there, another backend's run directory.
+    """
+    count, gpus = wanted.size(experiment, environ)
+    if wrong := layout.problems(experiment, nodes=count, gpus=gpus):
+        raise ConfigError(wrong)
+    experiment = with_env(experiment, wanted.env, offline=wanted.offline)
+    experiment, mounts, missing = with_inputs(experiment, wanted.mounts, offline=wanted.offline, environ=environ)
+    if missing and not dry:
+        raise ConfigError(missing)
+    for problem in missing:
+        say(str(problem))
+    directory = absolute(wanted.run_dir) if wanted.run_dir else experiment.run_dir
+    if wanted.record:
+        directory = Path(Record(absolute(wanted.record)).read("run.json").get("run_dir") or directory)
+    _refuse_anothers(directory, experiment.framework)
+    engine = wanted.engine or default_engine(environ)
+    by_digest, from_lock = _locked(experiment, wanted, say)
+    if by_digest is not None:
+        name = by_digest.reference(wanted.registry, experiment.framework)
+    else:
+        name = wanted.image or reference(experiment.framework, experiment.accelerator, registry=wanted.registry)
+    elsewhere = bool(wanted.registry or wanted.image or (by_digest and by_digest.digest))
+    slurm = wanted.slurm if wanted.launcher == "slurm" else None
+    return Job(
+        experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
+        image=image_of(name, engine, wanted.launcher, dry=dry, say=say),
+        image_id=by_digest.id if by_digest else wanted.image_id,
+        lock=from_lock,
+        run_dir=directory,
+        nodes=count if wanted.launcher == "slurm" else wanted.nodes,
+        gpus_per_node=gpus if wanted.launcher == "slurm" else wanted.gpus_per_node,
+        mounts=mounts,
+        mounts_given=wanted.mounts,
+        env_names=wanted.env,
+        engine=engine,
+        engine_args=wanted.engine_args,
+        # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
+        pull=wanted.pull if elsewhere and not wanted.offline else "never",
+        dev=wanted.dev,
+        record=_record(wanted, directory),
+        # For GPUs, whole nodes, unless somebody says how many of them.
+        slurm=slurm and (replace(slurm, exclusive=_whole(experiment, wanted)) if slurm.exclusive is None else slurm),
+        output=wanted.output,
+        slurm_job=wanted.slurm_job,
+        any_gpu=wanted.any_gpu,
+        in_image=wanted.in_image,
+    )
+
+
+def _whole(experiment: Experiment, wanted: Wanted) -> bool:
+    return experiment.accelerator == "rocm" and wanted.gpus_per_node is None
+
+
+def _record(wanted: Wanted, directory: Path) -> Path | None:
+    """Where this run is recorded: where the launcher outside said; a process that we become has no record."""
+    if wanted.record is not None or wanted.launcher == "direct":
+        return wanted.record and absolute(wanted.record)
+    return directory / wanted.run_id
+
+
+def _locked(experiment: Experiment, wanted: Wanted, say: Say) -> tuple[Locked | None, Path | None]:
+    """What is locked for the framework, and where; nothing, and why, if the lock does not have it."""
+    if wanted.image or wanted.no_lock or wanted.launcher == "direct":
+        return None, None
+    path = absolute(wanted.lock) if wanted.lock else locks.find(Path.cwd())
+    if path is None:
+        return None, None
+    one = locks.read(path).get((experiment.framework, experiment.accelerator))
+    if one is None:
+        say(
+            f"{shown(path)} has no image of {experiment.framework} for {experiment.accelerator}: it is taken by its tag"
+        )
+        return None, None
+    return one, path
+
+
+def _refuse_anothers(directory: Path, framework: str) -> None:
+    """Another backend's run goes on from nothing here, and its record would be lost."""
+    try:
+        newest = max(records(directory, 2), key=lambda one: one.path.name, default=None)
+        was = load_experiment(newest.experiment if newest else directory / "experiment.yaml", environ={}).framework
+    except (PrimusError, OSError):  # none, or none that can be read
+        return
+    if was != framework:
+        raise ConfigError(
+            f"{directory}: holds a run of {was}, and this is one of {framework}",
+            hint="give this one a directory of its own: --run-dir, or PRIMUS_EXP_NAME in front of a shipped example",
+        )
+
+
+def image_of(image: str, engine: str, launcher: str, *, dry: bool, say: Say) -> str:
+    """The image as the job has it: a file by its absolute path. Raises ConfigError for one that cannot be run."""
+    if launcher == "direct":
+        return image
+    if engine == "pyxis" and launcher != "slurm":
+        raise ConfigError(f"--engine pyxis: is Slurm's, and the launcher is {launcher}", hint="add --launcher slurm")
+    if not is_path(image):
+        spelled(image, engine)
+        return image
+    path = absolute(image)
+    spelled(str(path), engine)
+    if not exists(path):
+        missing = Problem(
+            message=f"--image {image}: there is no such file here",
+            hint="it must be on storage that this machine and every node see",
+        )
+        if not dry:
+            raise ConfigError([missing])
+        say(str(missing))
+    return str(path)
