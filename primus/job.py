@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from primus import shipped
 from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
 from primus.experiment.paths import absolute, exists, shown
@@ -136,6 +137,8 @@ def with_inputs(
                 continue
             path = absolute(item)
             files = _needed(path)
+            if not files and (ours := shipped.instead(Path(item))):
+                path, files = ours, [ours]
             if files:
                 if isinstance(value, list):
                     value[index] = str(path)

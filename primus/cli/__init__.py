@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from primus._version import __version__
 from primus.errors import PrimusError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # name -> (where it lives, its line in the list): the list must not cost the import of what it lists.
 _COMMANDS = {
@@ -18,9 +23,11 @@ _COMMANDS = {
     "logs": ("primus.cli.runs:logs", "Print what a run printed, or follow it."),
     "report": ("primus.cli.reports:report", "Write a page about one run, or several side by side."),
     "config": ("primus.cli.config:config", "Show, check, list and compare experiments, without running anything."),
+    "examples": ("primus.cli.examples:examples", "List the examples, and copy one to edit."),
     "data": ("primus.cli.data:data", "Make the data files that a backend reads."),
     "image": ("primus.cli.image:image", "Build, publish, lock and fetch the images."),
     "doctor": ("primus.cli.doctor:doctor", "Look for what keeps a training from running on this machine."),
+    "completion": ("primus.cli.completion:completion", "Print what makes a shell complete primus' command lines."),
 }
 
 
@@ -38,6 +45,13 @@ class _Lazy(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name, help=line) for name, (_, line) in _COMMANDS.items() if name.startswith(incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -68,6 +82,10 @@ def main() -> None:
         Path.cwd()
     except FileNotFoundError:
         sys.exit("error: the current directory does not exist any more")
+    if asked := os.environ.get("_PRIMUS_COMPLETE"):
+        from primus.cli.completion import answer
+
+        sys.exit(answer(asked))
     try:
         cli(prog_name="primus")
     except PrimusError as error:

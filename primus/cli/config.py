@@ -15,8 +15,16 @@ from primus.cli.config_schema import schema_
 from primus.cli.config_settings import settings
 from primus.cli.import_hf import import_hf
 from primus.cli.import_settings import import_settings
+from primus.cli.later import later
 from primus.cli.many import gpus_of, note_other_gpu
-from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names, without_assignments
+from primus.cli.options import (
+    EXPERIMENT,
+    OVERRIDES,
+    PASS_UNKNOWN,
+    ExperimentFile,
+    option_names,
+    without_assignments,
+)
 from primus.cli.settings import with_settings
 from primus.cli.values import text, values
 from primus.errors import ConfigError
@@ -36,7 +44,7 @@ def config() -> None:
 
 
 @config.command(context_settings=PASS_UNKNOWN)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=ExperimentFile(), shell_complete=later("config_file"))
 @click.option("--origin", is_flag=True, help="Say where each value comes from, and what it shadowed.")
 @click.option("--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @EXPERIMENT
@@ -71,8 +79,14 @@ def show(
 
 
 @config.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.argument("key", nargs=-1, metavar="[KEY] [KEY=VALUE]...", callback=without_assignments)
+@click.argument("file", type=ExperimentFile(), shell_complete=later("config_file"))
+@click.argument(
+    "key",
+    nargs=-1,
+    metavar="[KEY] [KEY=VALUE]...",
+    callback=without_assignments,
+    shell_complete=later("overrides"),
+)
 @click.option(
     "--nodes",
     type=click.IntRange(1),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from primus import layout
+from primus import layout, shipped
 from primus.cli import note
 from primus.cli.many import each, experiments, gpus_of
 from primus.cli.options import EXPERIMENT
@@ -60,7 +60,7 @@ def list_(
     preset_dirs: tuple[Path, ...],
     allow_unknown: tuple[str, ...],
 ) -> None:
-    """List experiments. Without a DIRECTORY, the checkout's examples/.
+    """List experiments. Without a DIRECTORY, the checkout's examples/, or those that came with Primus.
 
     `nodes` is the fewest that an experiment can start on, by its parallelism and batch; `by memory` the fewest of
     1, 2, 4, ... times as many on which its model is estimated to fit into its GPU: "none" if more nodes do not help, as
@@ -94,11 +94,13 @@ def list_(
 
 
 def _examples() -> Path:
-    """examples/ of the checkout that the current directory lies in."""
+    """examples/ of the checkout that the current directory lies in, or those that came with the package."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / "examples").is_dir():
             return (folder / "examples").relative_to(here) if folder == here else folder / "examples"
+    if (ours := shipped.examples()) is not None:
+        return ours
     raise ConfigError("there is no examples/ here or above", hint="name a directory: primus config list DIRECTORY")
 
 

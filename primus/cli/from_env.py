@@ -22,7 +22,7 @@ def with_from_env(command: click.Command) -> click.Command:
         info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         mine = args[: args.index("--")] if "--" in args else args
-        if FLAG in mine and not {"-h", "--help"} & {*mine}:
+        if FLAG in mine and not {"-h", "--help"} & {*mine} and not extra.get("resilient_parsing"):
             from primus.upstream.translation import shown
             from primus.upstream.variables import from_env
 

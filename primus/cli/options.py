@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from primus import shipped
+from primus.cli import note
+from primus.cli.later import later
 from primus.errors import ConfigError
 from primus.experiment.overrides import is_assignment
 from primus.experiment.paths import exists
@@ -52,6 +55,20 @@ class _Registry(click.types.StringParamType):
         else:
             wrong, hint = f"{value!r} is no registry", "write HOST[:PORT][/PATH], such as registry.example.com/team"
         raise ConfigError(f"{_said_as(param, ctx)}{wrong}", hint=hint)
+
+
+class ExperimentFile(click.Path):
+    """An experiment's file; where there is no examples/ here, examples/... is one that came with the package."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(str(super().convert(value, param, ctx)))
+        there = None if exists(path) else shipped.instead(path)
+        if there is not None and not (ctx and ctx.resilient_parsing):
+            note(f"{path} is the one that came with Primus: {there}")
+        return there or path
 
 
 class _RunDir(click.Path):
@@ -116,9 +133,15 @@ ALLOW_UNKNOWN = click.option(
     metavar="KEY",
     help="Let an argument through that the backend is not known to take.",
 )
-OVERRIDES = click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[KEY=VALUE | --KEY VALUE]...")
+OVERRIDES = click.argument(
+    "overrides",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[KEY=VALUE | --KEY VALUE]...",
+    shell_complete=later("overrides"),
+)
 # Beside files, an override is KEY=VALUE and no option: a misspelt one of ours would pass for it.
-ASSIGNMENTS = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+ASSIGNMENTS = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=later("overrides"))
 # Words that are no option of ours are overrides of the experiment's arguments.
 PASS_UNKNOWN = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from primus.cli import note
+from primus.cli.later import later
 from primus.cli.runs import WORKSPACE
 from primus.command import Command
 from primus.errors import ConfigError, PrimusError
@@ -22,7 +23,7 @@ from primus.report.runs import gather
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, short_help="Write a page about runs.")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=later("runs"))
 @WORKSPACE
 @click.option(
     "-o",

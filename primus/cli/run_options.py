@@ -7,13 +7,20 @@ from pathlib import Path
 import click
 
 from primus.cli.from_env import FLAG
+from primus.cli.later import later
 from primus.cli.locked import LOCKS
-from primus.cli.options import EXPERIMENT, RUN_DIR, RUNTIME, stack
+from primus.cli.options import EXPERIMENT, RUN_DIR, RUNTIME, ExperimentFile, stack
 from primus.cli.slurm import SLURM
 from primus.record import RECORD_VARIABLE
 
 RUN = stack(
-    click.option("--config", "config", type=click.Path(path_type=Path), help="The experiment.  [required]"),
+    click.option(
+        "--config",
+        "config",
+        type=ExperimentFile(),
+        shell_complete=later("config_file"),
+        help="The experiment.  [required]",
+    ),
     click.option(
         FLAG,
         is_flag=True,
@@ -84,6 +91,7 @@ RUN = stack(
     click.option("--record", type=click.Path(path_type=Path, file_okay=False), envvar=RECORD_VARIABLE, hidden=True),
     click.option(
         "--profile",
+        shell_complete=later("profiles"),
         metavar="NAME",
         envvar="PRIMUS_PROFILE",
         show_envvar=True,

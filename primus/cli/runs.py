@@ -11,6 +11,7 @@ import click
 
 from primus import failure
 from primus.cli import note
+from primus.cli.later import later
 from primus.errors import ConfigError
 from primus.experiment.paths import absolute
 from primus.launchers.state import STATES, states
@@ -81,7 +82,7 @@ def runs(directory: Path | None, workspace: Path, wanted: tuple[str, ...], outpu
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, short_help="Print what a run printed.")
-@click.argument("run")
+@click.argument("run", shell_complete=later("runs"))
 @WORKSPACE
 @click.option("-f", "--follow", is_flag=True, help="Go on printing until the run ends.")
 @click.option("--node", type=click.IntRange(0), default=0, show_default=True, help="The node's rank.")

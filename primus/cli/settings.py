@@ -34,8 +34,8 @@ def with_settings(command: click.Command, sources: Callable[[], tuple[Path, ...]
     def make_context(
         info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        # Help is there, however wrong the settings are; and a task of a job was told everything.
-        if {"-h", "--help", "--slurm-task"} & {*args}:
+        # Help and completion are there, however wrong the settings are; and a task of a job was told everything.
+        if {"-h", "--help", "--slurm-task"} & {*args} or extra.get("resilient_parsing"):
             return invoke(info_name, args, parent, **extra)
         from primus.cli.run import run  # its options are what can be set; other commands share some of them
 

@@ -32,7 +32,7 @@ def _load(
     own = expand(read(real, layer), environ)
     assert isinstance(own, Map)
     result = EMPTY
-    for name, at in _extends(own):
+    for name, at in extended(own):
         parent = _inside(real.parent / name, root, at, (*chain, real))
         inner: Shadowed = {}
         loaded = _load(parent, layer, root, environ, inner, (*chain, real))
@@ -42,7 +42,8 @@ def _load(
     return replace(merge(result, Map(items=items, keys=own.keys, at=own.at), shadowed), at=own.at)
 
 
-def _extends(node: Map) -> list[tuple[str, Origin]]:
+def extended(node: Map) -> list[tuple[str, Origin]]:
+    """The files that one extends, as it names them."""
     value = node.items.get("extends")
     if value is None:
         return []
