@@ -29,7 +29,7 @@ class Command:
     def write(self) -> None:
         """Write `files`, each whole or not at all; a file that is already right is left alone."""
         for path, text in self.files.items():
-            _replace(path, text)
+            write_bytes(path, text.encode())
 
     def exec(self) -> None:
         """Write the files, then become argv: signals, terminal and exit status are the program's own."""
@@ -59,17 +59,16 @@ def output(*words: str, cwd: Path | None = None, timeout: float = 60) -> str | N
     return done.stdout if done.returncode == 0 else None
 
 
-def _replace(path: Path, text: str) -> None:
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all; one that is already right is left alone. Raises LaunchError."""
     try:
-        if path.is_file() and path.read_bytes() == text.encode():
+        if path.is_file() and path.read_bytes() == content:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             temporary = Path(file.name)
             try:
-                file.write(text)
+                file.write(content)
                 file.flush()
                 temporary.chmod(0o644 & ~_umask())
                 temporary.replace(path)

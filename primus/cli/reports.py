@@ -11,14 +11,14 @@ import click
 from primus.cli import note
 from primus.cli.later import later
 from primus.cli.runs import WORKSPACE
-from primus.command import Command
+from primus.command import Command, write_bytes
 from primus.errors import ConfigError, PrimusError
 from primus.experiment import load_experiment
 from primus.experiment.paths import absolute
 from primus.experiment.render import as_json
 from primus.launchers.state import states
 from primus.record import Record, find, now
-from primus.report.page import page
+from primus.report.page import page, title
 from primus.report.runs import gather
 
 
@@ -31,11 +31,15 @@ from primus.report.runs import gather
     type=click.Path(dir_okay=False, path_type=Path),
     help="[default: report.html in the record of the run; of several, in this directory]",
 )
-def report(runs: tuple[str, ...], workspace: Path, output: Path | None) -> None:
+@click.option(
+    "--png", type=click.Path(dir_okay=False, path_type=Path), help="A picture of loss and throughput, instead."
+)
+def report(runs: tuple[str, ...], workspace: Path, output: Path | None, png: Path | None) -> None:
     """Write one HTML page about one run, or about several side by side, and print its path.
 
     Curves, times, configuration with where each value is said, environment, and the last lines of a node that failed.
-    The page needs no network. RUN is what primus logs takes: a directory, an identifier, a job's number, an exp_name.
+    The page needs no network; --png wants matplotlib: pip install 'primus[png]'. RUN is what primus logs takes: a
+    directory, an identifier, a job's number, an exp_name.
     """
     found = list({record.path: record for record in (find(run, absolute(workspace)) for run in runs)}.values())
     now_states = states(found)
@@ -43,11 +47,24 @@ def report(runs: tuple[str, ...], workspace: Path, output: Path | None) -> None:
     for one in pages:
         if not one.steps:
             note(f"{one.name}: no step is recorded")
+    if png is not None:
+        from primus.report.png import picture
+
+        _placed(png, "--png")
+        write_bytes(absolute(png), picture(title(pages), pages))
+        click.echo(absolute(png))
+        if output is None:
+            return
     target = absolute(output) if output else (found[0].path if len(found) == 1 else Path.cwd()) / "report.html"
-    if not target.parent.is_dir():
-        raise ConfigError(f"--output {output}: {target.parent} is no directory", hint="create it first")
+    if output:
+        _placed(output, "--output")
     Command(argv=(), files={target: page(pages, now=now())}).write()
     click.echo(target)
+
+
+def _placed(path: Path, option: str) -> None:
+    if not absolute(path).parent.is_dir():
+        raise ConfigError(f"{option} {path}: {absolute(path).parent} is no directory", hint="create it first")
 
 
 def _config(record: Record) -> dict[str, Any]:

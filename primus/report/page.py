@@ -45,7 +45,7 @@ th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var
 th { color: var(--soft); font-weight: 600; white-space: nowrap; } .name { white-space: nowrap; }
 td.n, th.n { text-align: right; white-space: nowrap; }
 code, pre { font: 12.5px/1.45 ui-monospace, "DejaVu Sans Mono", Menlo, monospace; }
-td code { overflow-wrap: anywhere; } pre { margin: 0; overflow-x: auto; }
+td code { overflow-wrap: anywhere; } td:first-child code { white-space: nowrap; } pre { margin: 0; overflow-x: auto; }
 details { margin-top: 8px; } summary { cursor: pointer; font-weight: 600; }
 .chip { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 7px; }
 .dash { border-radius: 50%; } .failed, .lost { color: var(--bad); } .completed { color: var(--good); }
@@ -54,11 +54,16 @@ details { margin-top: 8px; } summary { cursor: pointer; font-weight: 600; }
 """
 
 
+def title(runs: Sequence[Run]) -> str:
+    """What the report is of: an experiment's name, or so many runs."""
+    return str(runs[0].about.get("exp_name", runs[0].name)) if len(runs) == 1 else f"{len(runs)} runs"
+
+
 def page(runs: Sequence[Run], *, now: str) -> str:
     """The report of one run, or of several side by side."""
-    title = runs[0].about.get("exp_name", runs[0].name) if len(runs) == 1 else f"{len(runs)} runs"
+    head = escape(title(runs))
     body = [
-        f"<h1>{escape(str(title))}</h1>",
+        f"<h1>{head}</h1>",
         f'<p class="soft">Primus {escape(str(runs[0].about.get("primus", "")))}, written {escape(_when(now))}</p>',
         _summary(runs),
         *_failures(runs),
@@ -71,7 +76,7 @@ def page(runs: Sequence[Run], *, now: str) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(str(title))}: report</title><style>{_STYLE}</style></head>\n<body>"
+        f"<title>{head}: report</title><style>{_STYLE}</style></head>\n<body>"
         + "\n".join(part for part in body if part)
         + "</body></html>\n"
     )
@@ -117,7 +122,7 @@ def _summary(runs: Sequence[Run]) -> str:
                 loss,
                 *(_short(run.middle(name)) for name in _RATES.values()),
                 _lasted(run),
-                escape(_when(str(run.about.get("started", "")))),
+                f'<span class="name">{escape(_when(str(run.about.get("started", ""))))}</span>',
             )
         )
     head = ("run", "state", "what", "devices", "steps", "last loss", *_RATES, "time", "started")
@@ -129,7 +134,8 @@ def _summary(runs: Sequence[Run]) -> str:
 
 
 def _short(value: float | None) -> str:
-    return "" if value is None else number(value)
+    """Empty for a rate of nothing, too: it was too small for the digits that the backend prints."""
+    return number(value) if value else ""
 
 
 def _lasted(run: Run) -> str:
@@ -151,7 +157,8 @@ def _charts(runs: Sequence[Run]) -> str:
             Line(name=run.name, colour=_colour(index)[0], points=run.series(name), dashed=_colour(index)[1])
             for index, run in enumerate(runs)
         ]
-        if drawn := chart(title, lines, outliers=outliers):
+        told = outliers or any(value for line in lines for _, value in line.points)
+        if told and (drawn := chart(title, lines, outliers=outliers)):
             cards.append(f'<figure class="card" style="margin:0"><h3>{title}</h3>{drawn}</figure>')
     if not cards:
         return '<h2>Curves</h2><p class="soft">No step was printed.</p>'

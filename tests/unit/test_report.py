@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,40 @@ def test_a_run_without_steps(primus: Primus) -> None:
     page, _, said = written(primus, ONE)
     assert "No step was printed" in page.text
     assert f"{ONE}: no step is recorded" in said
+
+
+def test_a_rate_too_small_to_print_is_no_rate(primus: Primus) -> None:
+    record(ONE, steps=[{**one, "tflops_per_device": 0.0} for one in STEPS])
+    primus("report", ONE, "-o", "page.html")
+    text = Path("page.html").read_text(encoding="utf-8")
+    assert ("TFLOP/s" in text, "tokens/s" in text) == (False, True)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_picture(count: int, primus: Primus, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setenv("MPLCONFIGDIR", str(Path.cwd()))
+    runs = (ONE, OTHER)[:count]
+    for run in runs:
+        record(run, steps=[*STEPS, {"step": 20, "loss": None}])
+    done = primus("report", *runs, "--png", "picture.png")
+    assert (done.code, done.out) == (0, f"{Path.cwd()}/picture.png\n")
+    assert Path("picture.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert not [*Path().glob("**/*.html")]
+    both = primus("report", *runs, "--png", "picture.png", "-o", "page.html")
+    assert both.out.split() == [f"{Path.cwd()}/picture.png", f"{Path.cwd()}/page.html"]
+
+
+def test_a_picture_needs_matplotlib_steps_and_a_place(primus: Primus, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(ONE, steps=STEPS)
+    record(OTHER)
+    assert "nowhere is no directory" in primus("report", ONE, "--png", "nowhere/a.png").err
+    pytest.importorskip("matplotlib")
+    assert "nothing to draw" in primus("report", OTHER, "--png", "a.png").err
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    done = primus("report", ONE, "--png", "a.png")
+    assert (done.code, "pip install 'primus[png]'" in done.err) == (2, True)
+    assert not Path("a.png").exists()
 
 
 def test_what_is_not_there_is_said(primus: Primus) -> None:

@@ -10,7 +10,7 @@ PRINTED = Printed(
         "tflops_per_device": rf"\bTFLOP/s/device: {NUMBER}",
         "tokens_per_second_per_device": rf"\bTokens/s/device: {NUMBER}",
     },
-    compiling=r"Memstats: After params initialized",
+    compiling=r"not restoring checkpoint|restoring from this run's directory|Memstats: After params initialized",
     first=0,
     steps="steps",
 )
