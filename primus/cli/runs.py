@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -14,7 +15,10 @@ from primus.cli import note
 from primus.cli.later import later
 from primus.errors import ConfigError
 from primus.experiment.paths import absolute
+from primus.experiment.schema import frameworks
 from primus.launchers.state import STATES, states
+from primus.launchers.view import Live, Plain, choose
+from primus.metrics import printed
 from primus.record import Record, find, records
 
 WORKSPACE = click.option(
@@ -84,7 +88,9 @@ def runs(directory: Path | None, workspace: Path, wanted: tuple[str, ...], outpu
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, short_help="Print what a run printed.")
 @click.argument("run", shell_complete=later("runs"))
 @WORKSPACE
-@click.option("-f", "--follow", is_flag=True, help="Go on printing until the run ends.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Go on printing until the run ends; in a terminal, with its state below."
+)
 @click.option("--node", type=click.IntRange(0), default=0, show_default=True, help="The node's rank.")
 def logs(run: str, workspace: Path, follow: bool, node: int) -> None:
     """The output of a run's node.
@@ -104,18 +110,18 @@ def logs(run: str, workspace: Path, follow: bool, node: int) -> None:
             click.echo(file.read_text(encoding="utf-8", errors="replace"), nl=False)
         note(f"node {node} has printed nothing: the run is {state}")
         return
-    with path.open("rb") as stream:
-        asked = time.monotonic()
+    with path.open("rb") as stream, choose("text") if follow else Plain() as view:
+        asked, steps = time.monotonic(), _Steps(record, view)
         while True:
             data = stream.read(1 << 16)
+            steps.tell()
             if data:
-                sys.stdout.buffer.write(data)
-                sys.stdout.buffer.flush()
+                _print(view, data)
                 continue
             if not follow:
                 break
             if _over(record, asked):
-                sys.stdout.buffer.write(stream.read())
+                _print(view, stream.read())
                 break
             asked = asked if time.monotonic() - asked < 10 else time.monotonic()
             time.sleep(0.3)
@@ -124,6 +130,42 @@ def logs(run: str, workspace: Path, follow: bool, node: int) -> None:
         click.echo(why, err=True)
     if follow:
         note(f"the run is {state}")
+
+
+def _print(view: Plain, data: bytes) -> None:
+    if isinstance(view, Live):
+        view.output(1, data)
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+class _Steps:
+    """What the record has of steps, told to a view as it comes; of those before, the last."""
+
+    def __init__(self, record: Record, view: Plain) -> None:
+        self._file, self._view, self._read = record.metrics, view, 0
+        framework = str(record.read("run.json").get("framework", ""))
+        self._first = printed(framework).first if framework in frameworks() else 1
+
+    def tell(self) -> None:
+        if not isinstance(self._view, Live):
+            return
+        try:
+            with self._file.open("rb") as stream:
+                stream.seek(self._read)
+                whole, end, _ = stream.read().rpartition(b"\n")
+        except OSError:  # no step yet
+            return
+        lines = whole.splitlines()
+        if self._read == 0 and lines:
+            self._view.stage("training")
+            lines = lines[-1:]
+        self._read += len(whole + end)
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                one = json.loads(line)
+                self._view.step(one, one["step"] + 1 - self._first)
 
 
 def _wait(record: Record, path: Path) -> None:

@@ -157,8 +157,8 @@ def _charts(runs: Sequence[Run]) -> str:
             Line(name=run.name, colour=_colour(index)[0], points=run.series(name), dashed=_colour(index)[1])
             for index, run in enumerate(runs)
         ]
-        told = outliers or any(value for line in lines for _, value in line.points)
-        if told and (drawn := chart(title, lines, outliers=outliers)):
+        told = [line for line in lines if outliers or any(value for _, value in line.points)]
+        if drawn := chart(title, told, outliers=outliers):
             cards.append(f'<figure class="card" style="margin:0"><h3>{title}</h3>{drawn}</figure>')
     if not cards:
         return '<h2>Curves</h2><p class="soft">No step was printed.</p>'

@@ -62,6 +62,7 @@ ALLOWED = {
         "record",
         "failure",
         "doctor",
+        "metrics",
         "plan",
         "shipped",
         "report",

@@ -7,11 +7,17 @@ import os
 import re
 import select
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from primus.cli.runs import _Steps
 from primus.launchers.view import Json, Live, Plain, choose, clock, status
+from primus.record import Record
+
+from .conftest import Write
 
 NUMBERS = {"loss": 6.16743, "tokens_per_second": 1234.5, "seconds": 0.61, "memory_gib": 0.65, "steps": 30}
 
@@ -145,3 +151,24 @@ def test_nobody_reads_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "write", broken)
     Json().event("end", exit=0)
+
+
+def test_whoever_follows_a_log_sees_the_steps_that_come(terminal: int, write: Write) -> None:
+    """Of the steps before there is one line; a half-written one is read once it is whole."""
+    write("run/run.json", '{"framework": "maxtext"}')
+    file = write("run/metrics.jsonl", '{"step": 0, "loss": 9.0}\n{"step": 1, "loss": 8.0}\n{"step": 2, "lo')
+    told: list[tuple[object, int]] = []
+
+    class Told(Live):
+        def step(self, numbers: Mapping[str, Any], done: int) -> None:
+            told.append((numbers["loss"], done))
+
+    steps = _Steps(Record(Path("run")), Told())
+    steps.tell()
+    assert told == [(8.0, 2)]  # MaxText counts from 0
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write('ss": 7.0}\nnonsense\n{"step": 3, "loss": null}\n')
+    steps.tell()
+    steps.tell()
+    assert told == [(8.0, 2), (7.0, 3), (None, 4)]
+    _Steps(Record(Path("nowhere")), Told()).tell()
