@@ -25,6 +25,7 @@ from primus.experiment.types import LAYERS
 
 # How far from a number the nearest that fits is looked for.
 _FAR = 1024
+_HUGE = 10**9  # near such a number nothing is looked for: a slip of the keyboard is no setting
 _MOST_NODES = 1024  # of the smallest number of nodes
 _WORDS = {
     "multiple": "is not a multiple of",
@@ -236,6 +237,8 @@ def _hint(
     size: Size | None,
 ) -> str:
     """Numbers on either side that would do, each alone: all is met then, or if that cannot be, nothing is worse."""
+    if any(number.value >= _HUGE for item in broken.values() for number in (*item.whole, *item.parts)):
+        return ""
     for allowed in ({*()}, broken.keys() - {requirement.name}) if len(broken) > 1 else ({*()},):
 
         def good(changed: Said, place: Size | None, allowed: Set[tuple[str, ...]] = allowed) -> bool:

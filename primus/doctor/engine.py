@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from primus.doctor.machine import FAIL, GIB, OK, WARN, Asked, Machine, Row, size
 from primus.errors import LaunchError
+from primus.image.engine import room
 from primus.image.manifest import Manifest, from_labels
 from primus.image.names import build_command, reference
-
-# The images' size where there is none to look at: the CPU images have about 2 GB; the ROCm ones were not built by us,
-# and public ones of their kind have 25 and more.
-_GUESS = {"cpu": 2 * GIB, "rocm": 30 * GIB}
-# Pulled, unpacked, and some room.
-_FACTOR = 2.5
+from primus.image.runtimes import is_path
 
 
 def rows(machine: Machine, asked: Asked) -> tuple[list[Row], Manifest | None]:
@@ -23,7 +20,7 @@ def rows(machine: Machine, asked: Asked) -> tuple[list[Row], Manifest | None]:
     if machine.inside:
         return [Row("engine", OK, f"none is needed inside the image of {machine.inside}")], None
     if asked.engine not in ("docker", "podman"):  # no engine at all: a process of the user's own
-        return [_process(machine, asked.engine)], None
+        return [_process(machine, asked.engine), *_stores(machine, asked)], None
     try:
         machine.check_engine(asked.engine)
     except LaunchError as error:
@@ -50,6 +47,42 @@ def _process(machine: Machine, program: str) -> Row:
     if said.code != 0:
         return Row("engine", FAIL, f"{program} is not installed", "install it, or load its module")
     return Row("engine", OK, said.out.strip())
+
+
+def _stores(machine: Machine, asked: Asked) -> list[Row]:
+    """Room where a runtime without an engine unpacks an image. A file that apptainer runs is not unpacked."""
+    if is_path(asked.image) and not (asked.engine == "pyxis" and asked.image.endswith(".sqsh")):
+        return []
+    needed = room(_accelerator(machine, asked))
+    for name, path in _places(machine, asked.engine).items():
+        space = machine.space(Path(path))
+        if space is not None and space[1] < needed:
+            text = f"{size(space[1])} free of {size(space[0])} in {path}, and an image takes about {size(needed)}"
+            return [Row("disk", FAIL, text, f"export {name}=DIR on a larger disk")]
+    return [Row("disk", OK, f"room for an image in {', '.join(_places(machine, asked.engine).values())}")]
+
+
+def _places(machine: Machine, program: str) -> dict[str, str]:
+    """Variable -> the directory that it or its default means.
+
+    https://apptainer.org/docs/user/latest/build_env.html and enroot's doc/configuration.md, whose site's own file says
+    more, in the shell's words: those with a variable in them are left out.
+    """
+    environ, home = machine.environ, machine.environ.get("HOME", "/root")
+    if program != "pyxis":
+        upper = program.upper()
+        return {
+            f"{upper}_CACHEDIR": environ.get(f"{upper}_CACHEDIR") or f"{home}/.{program}/cache",
+            f"{upper}_TMPDIR": environ.get(f"{upper}_TMPDIR") or environ.get("TMPDIR") or "/tmp",
+        }
+    site = dict(re.findall(r"^\s*(ENROOT_\w+_PATH)\s+(\S+)", machine.text("/etc/enroot/enroot.conf"), re.MULTILINE))
+    defaults = {
+        "ENROOT_CACHE_PATH": f"{environ.get('XDG_CACHE_HOME') or f'{home}/.cache'}/enroot",
+        "ENROOT_DATA_PATH": f"{environ.get('XDG_DATA_HOME') or f'{home}/.local/share'}/enroot",
+        "ENROOT_TEMP_PATH": environ.get("TMPDIR") or "/tmp",
+    }
+    found = {name: environ.get(name) or site.get(name) or default for name, default in defaults.items()}
+    return {name: path for name, path in found.items() if "$" not in path}
 
 
 def _docker(machine: Machine, about: dict[str, Any]) -> tuple[str, str, list[Row]]:
@@ -120,7 +153,7 @@ def _disk(machine: Machine, asked: Asked, root: str, bytes_here: int) -> list[Ro
     if space is None:
         return []
     accelerator = _accelerator(machine, asked)
-    needed = GIB if bytes_here else _FACTOR * _GUESS[accelerator]
+    needed = GIB if bytes_here else room(accelerator)
     text = f"{size(space[1])} free of {size(space[0])} in {root}"
     if space[1] >= needed:
         return [Row("disk", OK, text)]

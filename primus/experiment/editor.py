@@ -10,6 +10,7 @@ from typing import Any
 
 from primus.experiment.coerce import Argument
 from primus.experiment.document import MODULE, TOP
+from primus.experiment.rules import COMPARES, rules
 from primus.experiment.schema import Schema, schema
 from primus.experiment.types import ACCELERATORS, STAGES
 
@@ -67,23 +68,49 @@ def _section(table: Schema, prefix: str) -> dict[str, Any]:
         if own is None:
             properties[key] = _section(table, f"{prefix}{key}.")
         elif section:  # a part that can be left out, as a whole or by its keys
-            properties[key] = {"anyOf": [_argument(own), _section(table, f"{prefix}{key}.")]}
+            properties[key] = {"anyOf": [_argument(own, table.framework), _section(table, f"{prefix}{key}.")]}
         else:
-            properties[key] = _argument(own)
+            properties[key] = _argument(own, table.framework)
     return {"type": ["object", "null"], "additionalProperties": False, "properties": properties}
 
 
-def _argument(argument: Argument) -> dict[str, Any]:
+def _bounds(name: str, framework: str) -> dict[str, Any]:
+    """What a number of the argument must be, or each of its list: keywords that leave text and variables alone."""
+    said = [_bound(bound) for bound in rules(framework).bounds.get(name, ())]
+    if not said:
+        return {}
+    made = said[0] if len(said) == 1 and "anyOf" not in said[0] else {"allOf": said}
+    return {**made, "items": made}
+
+
+def _bound(text: str) -> dict[str, Any]:
+    """-1 or >=1, >0 or inf: of a YAML file, infinity is more than any number."""
+    parts = [_one(word) for word in text.split(" or ") if word != "inf"]
+    return parts[0] if len(parts) == 1 else {"anyOf": parts}
+
+
+def _one(word: str) -> dict[str, Any]:
+    found = COMPARES.fullmatch(word)
+    number = float(found[2] if found else word)
+    value = int(number) if number.is_integer() else number
+    return {_KEYWORDS[found[1]]: value} if found else {"const": value}
+
+
+_KEYWORDS = {">=": "minimum", ">": "exclusiveMinimum", "<=": "maximum", "<": "exclusiveMaximum"}
+
+
+def _argument(argument: Argument, framework: str) -> dict[str, Any]:
     kinds = argument.type.split(" | ")
+    bounds = _bounds(argument.name, framework)
     if "any" in kinds:
-        return {"default": argument.default}
+        return {**bounds, "default": argument.default}
     allowed = [_kind(kind) for kind in kinds if kind != "null"]
     if argument.choices and not any(kind.startswith("list") for kind in kinds):
         allowed = [{"enum": list(argument.choices)}]
     # `key:` alone is the empty text for a text argument.
     if "null" in kinds or argument.default is None or "str" in kinds:
         allowed.append({"type": "null"})
-    return {"anyOf": [*allowed, _VARIABLE], "default": argument.default}
+    return {"anyOf": [*allowed, _VARIABLE], **bounds, "default": argument.default}
 
 
 def _kind(kind: str) -> dict[str, Any]:

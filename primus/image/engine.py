@@ -16,8 +16,15 @@ from primus.image.manifest import Manifest, from_labels
 from primus.image.names import build_command, take_apart
 from primus.image.runtimes import RUNTIMES
 
-# Bytes: a ROCm image, packed and unpacked.
-ROOM = 100_000_000_000
+GIB = 1 << 30
+# The images' size where there is none to look at: the CPU images have about 2 GiB; the ROCm ones were not built by us,
+# and public ones of their kind have 25 and more.
+_SIZE = {"cpu": 2 * GIB, "rocm": 30 * GIB}
+
+
+def room(accelerator: str) -> float:
+    """Bytes that an image needs to be fetched: packed, unpacked, and some room."""
+    return 2.5 * _SIZE.get(accelerator, _SIZE["rocm"])
 
 
 def digests_in(repository: str, about: Mapping[str, Any]) -> tuple[str, ...]:
@@ -165,9 +172,9 @@ class Client:
         done = subprocess.run((self.engine, "pull", image), check=False, stdout=2)  # progress is talk: to stderr
         if done.returncode != 0:
             why = self._why_not(image)
-            room = self.free()
-            if why is None and room is not None and room[1] < ROOM:  # the registry would give it
-                build = f"{room[0]} has only {room[1] / 1e9:.0f} GB free; make room there, or {build}"
+            free = self.free()
+            if why is None and free is not None and free[1] < room(accelerator):  # the registry would give it
+                build = f"{free[0]} has only {free[1] / GIB:.0f} GiB free; make room there, or {build}"
             raise ImageError(
                 f"{image} is not on this machine and cannot be pulled{f': {why.message}' if why else ''}",
                 hint="; or ".join(text for text in (why.hint if why else "", build) if text),

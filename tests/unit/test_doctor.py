@@ -296,6 +296,31 @@ FAULTS: dict[str, tuple[Callable[[Host], Any], str, str, str, str]] = {
         "srun has no --container-image",
         "pyxis",
     ),
+    "no room where apptainer unpacks": (
+        both(
+            lambda host: setattr(host, "asked", replace(host.asked, engine="apptainer")),
+            lambda host: host.say("apptainer", "--version", "apptainer version 1.4.2\n"),
+            lambda host: host.spaces.update({"/tmp": (50 * GIB, 20 * GIB)}),
+        ),
+        "disk",
+        FAIL,
+        "20 GiB free of 50 GiB in /tmp, and an image takes about 75 GiB",
+        "APPTAINER_TMPDIR",
+    ),
+    "no room where enroot unpacks": (
+        both(
+            lambda host: setattr(host, "asked", replace(host.asked, engine="pyxis")),
+            lambda host: host.say("srun", "--help", "--container-image=PATH\n"),
+            lambda host: host.write(
+                "etc/enroot/enroot.conf", "ENROOT_DATA_PATH /run/enroot\nENROOT_CACHE_PATH /c/$(id)"
+            ),
+            lambda host: host.spaces.update({"/run/enroot": (12 * GIB, 12 * GIB)}),
+        ),
+        "disk",
+        FAIL,
+        "12 GiB free of 12 GiB in /run/enroot",
+        "ENROOT_DATA_PATH",
+    ),
     "no room for the image": (
         both(
             lambda host: host.said.pop(("docker", "image")),

@@ -293,6 +293,16 @@ def test_any_number_ends_with_a_message(
         assert done.code in (0, 2), (name, other, done.err)
 
 
+def test_near_a_huge_number_nothing_is_looked_for(primus: Primus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object) -> list[int]:
+        raise AssertionError("thousands of numbers were tried")
+
+    monkeypatch.setattr(layout, "_nearest", asked)
+    path = ROOT / "examples/megatron_bridge/configs/MI300X/qwen3_32b_pretrain.yaml"
+    done = primus("run", "--dry-run", f"--config={path}", f"model.context_parallel_size={10**30}")
+    assert (done.code, f"context_parallel_size: {10**30}" in done.err) == (2, True)
+
+
 REFERENCE = {  # nodes of 8 that upstream's own lists give, for each model that needs more than one
     "deepseek_v2": 4, "grok1": 4, "grok2": 4, "mixtral_8x22B_v0.1": 4, "llama3.1_405B": 8,
 }  # fmt: skip
