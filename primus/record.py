@@ -52,7 +52,27 @@ def git_state(directory: Path) -> dict[str, Any] | None:
     commit = _git(directory, "rev-parse", "HEAD")
     if not commit:
         return None
-    return {"commit": commit.strip(), "changed": (_git(directory, "diff", "--name-only", "HEAD") or "").splitlines()}
+    changed = (_git(directory, "diff", "--name-only", "HEAD") or "").splitlines()
+    return {"commit": commit.strip(), "changed": changed, "new": _new(directory)}
+
+
+def _new(directory: Path) -> list[str]:
+    """Files at or below the directory that git neither has nor ignores."""
+    return (_git(directory, "ls-files", "--full-name", "--others", "--exclude-standard") or "").splitlines()
+
+
+def _changes(directory: Path) -> str:
+    """How what lies below the directory differs from its commit, new files included: what `git apply` takes."""
+    changes = _git(directory, "diff", "HEAD", "--", ".") or ""
+    root = Path((_git(directory, "rev-parse", "--show-toplevel") or ".").strip())
+    for name in _new(directory):
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # one that is no text is named in run.json
+            lines = (root / name).read_text(encoding="utf-8").splitlines(keepends=True)
+            head = f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n"
+            body = "".join(f"+{line}" for line in lines)
+            body += "" if not lines or lines[-1].endswith("\n") else "\n\\ No newline at end of file\n"
+            changes += head + (f"@@ -0,0 +1,{len(lines)} @@\n{body}" if lines else "")
+    return changes
 
 
 def _git(directory: Path, *words: str) -> str | None:
@@ -84,8 +104,7 @@ class Record:
         self.write("run.json", describe(job, launcher=launcher, image_id=image_id, digest=digest))
         about = as_json(job.experiment, image=job.image, origins=True) + "\n"
         Command(argv=(), files={self.path / "config.json": about}).write()
-        changes = _git(job.dev, "diff", "HEAD", "--", ".") if job.dev else None
-        if changes:
+        if job.dev and (changes := _changes(job.dev)):
             Command(argv=(), files={self.path / "dev.diff": changes}).write()
 
     @property

@@ -167,6 +167,7 @@ def run(
             return
         for one in jobs:
             say_once(_moved(one, wanted))
+        say_once(_replaced(wanted))
         sys.exit(module.launch(jobs))
     if ignored := _given_for_others(chosen):
         note(f"the {chosen} launcher has no use for {', '.join(ignored)}")
@@ -175,9 +176,12 @@ def run(
         print_commands(module.dry_run(made, environ))
         return
     say_once(_moved(made, wanted))
-    if made.dev is not None:
-        note(f"the image's primus/ is replaced by {made.dev}")
+    say_once(_replaced(wanted))
     sys.exit(module.launch(made))
+
+
+def _replaced(wanted: Wanted) -> str:
+    return f"the image's primus/ is replaced by {wanted.dev}" if wanted.dev else ""
 
 
 def _moved(job: Job, wanted: Wanted) -> str:

@@ -79,6 +79,25 @@ class Client:
             hint=f"start it (sudo systemctl start {self.engine}), or point the client elsewhere; it asked {where}",
         )
 
+    def check_context(self, environ: Mapping[str, str]) -> None:
+        """Raise LaunchError if docker's client talks to Docker Desktop, whose virtual machine has no GPU of this host.
+
+        The engine is asked only where something points the client elsewhere.
+        """
+        folder = Path(environ.get("DOCKER_CONFIG") or Path(environ.get("HOME") or "/") / ".docker")
+        try:
+            context = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("currentContext")
+        except (OSError, ValueError, AttributeError):
+            context = None
+        where = environ.get("DOCKER_HOST") or environ.get("DOCKER_CONTEXT") or context
+        if self.engine != "docker" or where in (None, "default"):
+            return
+        if "Docker Desktop" in self._run("info", "--format", "{{.OperatingSystem}}").stdout:
+            raise LaunchError(
+                f"docker's client talks to Docker Desktop ({where}): a virtual machine, without this host's /dev/kfd",
+                hint="docker context use default, and unset DOCKER_HOST and DOCKER_CONTEXT",
+            )
+
     def check_groups(self) -> None:
         """Raise LaunchError if rootless podman could not keep the groups that the GPUs' devices belong to."""
         done = self._run("info", "--format", "{{.Host.OCIRuntime.Name}}")

@@ -185,6 +185,8 @@ def _image(job: Job) -> tuple[manifest.Manifest | None, Job]:
         return None, job
     client = engines.Client(job.engine)
     client.check()
+    if job.experiment.accelerator == "rocm":
+        client.check_context(os.environ)
     if job.engine == "podman" and os.getuid() != 0 and job.experiment.accelerator == "rocm":
         client.check_groups()
     if is_archive(job.image):

@@ -77,6 +77,9 @@ _SAME = {
 }  # podman refuses shm-size with ipc
 
 
+_NVIDIA = ("--gpus", "--runtime=nvidia", "--device=nvidia.com/")
+
+
 def _given(arguments: tuple[str, ...]) -> set[str]:
     """Names of our options that --engine-arg replaces. Raises ConfigError for an argument that cannot be one."""
     for argument in arguments:
@@ -88,6 +91,11 @@ def _given(arguments: tuple[str, ...]) -> set[str]:
         if argument.split("=", 1)[0] == "--name":
             raise ConfigError("--engine-arg=--name: the launcher names its containers, to find them again")
     names = {argument.split("=", 1)[0] for argument in arguments}
+    if nvidia := [argument for argument in arguments if argument.startswith(_NVIDIA)]:
+        raise ConfigError(
+            f"--engine-arg={nvidia[0]}: is for NVIDIA's GPUs, or gives AMD's a second time",
+            hint="leave it out: a container for ROCm gets /dev/kfd and /dev/dri; --gpus-per-node says how many",
+        )
     return {_SAME.get(name, name) for name in names} - _REPEATABLE
 
 

@@ -238,7 +238,7 @@ def _environment(runs: Sequence[Run]) -> str:
 
 def _facts(run: Run) -> dict[str, str]:
     git: Mapping[str, Any] = run.about.get("git") or {}
-    changed = f", {len(git['changed'])} files changed" if git.get("changed") else ""
+    changed = "".join(f", {len(git[kind])} files {kind}" for kind in ("changed", "new") if git.get(kind))
     ids = dict.fromkeys(one.image_id for one in run.attempts if one.image_id)
     hosts = dict.fromkeys(one.host for one in run.attempts)
     return {

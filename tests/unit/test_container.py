@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from primus.errors import ConfigError
+from primus.errors import ConfigError, LaunchError
 from primus.experiment import load_experiment
+from primus.image.engine import Client
 from primus.job import Job, Mount
 from primus.launchers import container
 from primus.launchers.container import command
 from primus.launchers.host import GRACE, Host
 
-from .conftest import Experiment
+from .conftest import Experiment, Write
 
 HOST = Host(uid=1234, gid=100, own_groups=(), groups=(993, 44), infiniband=False, rootless=False)
 ROOTLESS = HOST._replace(rootless=True)
@@ -135,7 +136,13 @@ def test_an_engine_argument_that_adds_up_leaves_ours(job: MakeJob, argument: str
 
 @pytest.mark.parametrize(
     ("argument", "said"),
-    [("--cpus 1", "write --engine-arg=--cpus=1"), ("", "is not one argument"), ("--name=x", "names its containers")],
+    [
+        ("--cpus 1", "write --engine-arg=--cpus=1"),
+        ("", "is not one argument"),
+        ("--name=x", "names its containers"),
+        ("--gpus=all", "--gpus=all: is for NVIDIA's GPUs"),
+        ("--runtime=nvidia", "is for NVIDIA's GPUs"),
+    ],
 )
 def test_an_engine_argument_that_cannot_be_is_refused(job: MakeJob, argument: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
@@ -293,3 +300,29 @@ def test_a_mount_is_parsed(text: str, expected: tuple[str, str, bool]) -> None:
 def test_a_wrong_mount_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         Mount.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("environ", "config", "refused"),
+    [
+        ({"DOCKER_HOST": "unix:///home/me/.docker/desktop/docker.sock"}, "", True),
+        ({}, '{"currentContext": "desktop-linux"}', True),
+        ({}, '{"currentContext": "default"}', False),
+        ({}, "", False),
+    ],
+    ids=["variable", "context", "default", "nothing"],
+)
+def test_docker_desktop_has_no_gpu(
+    environ: dict[str, str], config: str, refused: bool, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is asked only where something points the client elsewhere."""
+    write("bin/docker", "#!/bin/sh\necho Docker Desktop\n").chmod(0o755)
+    monkeypatch.setenv("PATH", str(Path("bin").absolute()))
+    write("home/config.json", config)
+    environ = {**environ, "DOCKER_CONFIG": str(Path("home").absolute())}
+    if not refused:
+        Client("docker").check_context(environ)
+        return
+    with pytest.raises(LaunchError, match="talks to Docker Desktop") as caught:
+        Client("docker").check_context(environ)
+    assert "docker context use default" in caught.value.problems[0].hint

@@ -454,11 +454,11 @@ def test_a_pull_that_fails_for_want_of_room_says_so(
     engine = write("bin/docker", f"#!/bin/sh\n[ $1 = info ] && echo {tmp_path} || exit 1\n")
     engine.chmod(0o755)
     monkeypatch.setenv("PATH", f"{engine.parent.absolute()}:/usr/bin:/bin")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3e9))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 << 30))
     monkeypatch.setattr(Client, "_why_not", lambda *_: None)  # asks the registry
-    with pytest.raises(ImageError, match=rf"{tmp_path} has only 3 GB free; make room there, or build it"):
+    with pytest.raises(ImageError, match=rf"{tmp_path} has only 3 GiB free; make room there, or build it"):
         Client("docker").ensure("reg.local/primus-maxtext:1-rocm", pull="missing")
     monkeypatch.setattr(Client, "_why_not", lambda *_: Problem(message="no such tag", hint="there is 2-rocm"))
     with pytest.raises(ImageError, match="cannot be pulled: no such tag") as error:
         Client("docker").ensure("reg.local/primus-maxtext:1-rocm", pull="missing")
-    assert "GB free" not in str(error.value)
+    assert "GiB free" not in str(error.value)
