@@ -117,6 +117,11 @@ def test_examples_are_the_package_s_where_there_are_none(primus: Primus, write: 
     assert "no such file" in primus("run", "--dry-run", f"--config={path}").err
 
 
+def test_a_name_is_no_file(primus: Primus) -> None:
+    done = primus("run", "--config", TINY, "--dry-run")
+    assert (done.code, f"primus examples copy {TINY} makes one" in done.err) == (2, True)
+
+
 def test_an_installed_package_has_its_own(tmp_path: Path) -> None:
     (tmp_path / "primus/examples/torchtitan/configs").mkdir(parents=True)
     assert shipped.examples(tmp_path / "primus") == tmp_path / "primus/examples"
