@@ -58,8 +58,9 @@ def picture(title: str, runs: Sequence[Run]) -> bytes:
         if index and shown:
             margin = (max(shown) - min(shown)) * 0.08 or abs(shown[0]) * 0.1 or 1.0
             axes.set_ylim(max(0.0, min(shown) - margin), max(shown) + margin)
-        if index == 0 and len(runs) > 1:
-            axes.legend(fontsize=8, frameon=False)
+    if len(runs) > 1:  # below the curves, which may be anywhere
+        names, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(names, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     content = BytesIO()
     figure.savefig(content, format="png", metadata={"Title": title})
     return content.getvalue()
