@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import click
 
-from primus import job, layout
+from primus import job, layout, shipped
 from primus.cli import note, report
+from primus.cli.later import later
 from primus.cli.many import each, experiments, gpus_of, note_other_gpu
 from primus.cli.options import EXPERIMENT, without_assignments
 from primus.errors import ConfigError, PrimusError, Problem
@@ -31,7 +32,12 @@ class _Way(NamedTuple):
 
 @click.command()
 @click.argument(
-    "files", nargs=-1, required=True, metavar="FILE|DIRECTORY... [KEY=VALUE]...", callback=without_assignments
+    "files",
+    nargs=-1,
+    required=True,
+    metavar="FILE|DIRECTORY... [KEY=VALUE]...",
+    callback=without_assignments,
+    shell_complete=later("config_file"),
 )
 @click.option("--nodes", type=click.IntRange(1), help="Check that they can start on so many nodes, too.")
 @click.option("--gpus-per-node", type=click.IntRange(1), help="GPUs of each node; on cpu, processes.  [default: 8; 1]")
@@ -54,7 +60,7 @@ def check(
     """
     if not files:
         raise click.UsageError(f"Missing argument 'FILE|DIRECTORY...' before {overrides[0]}.")
-    paths = experiments(map(Path, files))
+    paths = experiments(shipped.instead(Path(name)) or Path(name) for name in files)
     note_other_gpu(paths, accelerator)
     way = _Way(accelerator, preset_dirs, allow_unknown, nodes, gpus_per_node, overrides)
     wrong = 0

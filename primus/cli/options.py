@@ -68,12 +68,12 @@ class ExperimentFile(click.Path):
         there = None if exists(path) else shipped.instead(path)
         if there is not None and not (ctx and ctx.resilient_parsing):
             note(f"{path} is the one that came with Primus: {there}")
-        if there is None and not exists(path) and str(value) in shipped.names():
-            raise ConfigError(
-                "is the name of an example, not a file",
-                where=str(value),
-                hint=f"primus examples copy {value} makes one",
-            )
+        if there is None and not exists(path):
+            if str(value) in shipped.names():
+                hint = f"primus examples copy {value} makes one"
+                raise ConfigError("is the name of an example, not a file", where=str(value), hint=hint)
+            if path.parts[:1] == ("examples",) and not exists(Path("examples")) and shipped.examples():
+                shipped.find(str(value))  # says what is near
         return there or path
 
 

@@ -110,7 +110,9 @@ def test_list(primus: Primus) -> None:
 def test_examples_are_the_package_s_where_there_are_none(primus: Primus, write: Write) -> None:
     path = "examples/torchtitan/configs/CPU/llama3_tiny-pretrain.yaml"
     done = primus("config", "check", path)
-    assert done.code == 2  # of files: what is checked is what is here
+    assert (done.code, f"{ROOT}/{path}: ok" in done.out) == (0, True)
+    done = primus("run", "--dry-run", f"--config={path.replace('pretrain', 'pretrian')}")
+    assert (done.code, f"did you mean {TINY} or" in done.err) == (2, True)
     done = primus("run", "--dry-run", f"--config={path}")
     assert (done.code, f"{path} is the one that came with Primus" in done.err) == (0, True)
     write("examples/mine.yaml", "")
