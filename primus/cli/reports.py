@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from primus import failure
 from primus.cli import note
 from primus.cli.later import later
 from primus.cli.runs import WORKSPACE
@@ -43,7 +44,9 @@ def report(runs: tuple[str, ...], workspace: Path, output: Path | None, png: Pat
     """
     found = list({record.path: record for record in (find(run, absolute(workspace)) for run in runs)}.values())
     now_states = states(found)
-    pages = [gather(one, state=str(now_states[one.path]), config=_config(one)) for one in found]
+    pages = [
+        gather(one, state=str(now_states[one.path]), config=_config(one), why=failure.explain(one)) for one in found
+    ]
     for one in pages:
         if not one.steps:
             note(f"{one.name}: no step is recorded")

@@ -179,7 +179,8 @@ def _failures(runs: Sequence[Run]) -> Iterable[str]:
         if run.failed and run.state.startswith(("failed", "running", "lost")):
             code = run.end.get("exit", "")
             head = f"{_named(runs, index)}: {escape(run.failed)} failed first{f', exit code {code}' if code else ''}"
-            yield f'<h2 class="failed">{head}</h2><div class="card"><pre>{escape(run.tail)}</pre></div>'
+            why = "".join(f"<p>{escape(line)}</p>" for line in run.why.splitlines())
+            yield f'<h2 class="failed">{head}</h2>{why}<div class="card"><pre>{escape(run.tail)}</pre></div>'
 
 
 def _text(value: Any) -> str:

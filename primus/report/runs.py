@@ -29,6 +29,7 @@ class Run:
     attempts: Sequence[Attempt]
     steps: Sequence[Mapping[str, Any]]  # the last attempt's word for each step
     failed: str = ""  # the node that failed first
+    why: str = ""  # the known cause and what to do, if it is one
     tail: str = ""  # the last lines of what it printed
 
     def series(self, name: str) -> list[tuple[int, float | None]]:
@@ -53,8 +54,8 @@ class Run:
         return {key: (value, _place(origins.get(key))) for key, value in flat.items()}
 
 
-def gather(record: Record, *, state: str, config: Mapping[str, Any] | None = None) -> Run:
-    """Read a record; `config` stands in for a config.json that is not there."""
+def gather(record: Record, *, state: str, config: Mapping[str, Any] | None = None, why: str = "") -> Run:
+    """Read a record; `config` stands in for a config.json that is not there, `why` says why it failed."""
     about, attempts = record.read("run.json"), record.attempts()
     failure = record.first_failure(attempts[-1].attempt) if attempts else None
     return Run(
@@ -68,6 +69,7 @@ def gather(record: Record, *, state: str, config: Mapping[str, Any] | None = Non
         attempts=attempts,
         steps=record.steps(),
         failed=f"node {failure.rank}, {failure.host}" if failure else "",
+        why="\n".join(line for line in why.splitlines() if line.startswith(("cause: ", "hint: "))),
         tail=_tail(record.log(failure.rank)) if failure else "",
     )
 

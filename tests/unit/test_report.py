@@ -126,6 +126,8 @@ def test_a_failure_has_its_last_lines(primus: Primus) -> None:
     page, _, _ = written(primus, ONE)
     assert "node 0, host-a failed first, exit code 137" in page.text
     assert f"first\n100%\n{NASTY}" in page.text
+    assert "cause: it was killed (SIGKILL)" in page.text
+    assert "hint: " in page.text
 
 
 def test_a_run_that_was_stopped_is_no_failure(primus: Primus) -> None:
