@@ -19,6 +19,7 @@ _COMMANDS = {
     "report": ("primus.cli.reports:report", "Write a page about one run, or several side by side."),
     "config": ("primus.cli.config:config", "Show, check, list and compare experiments, without running anything."),
     "data": ("primus.cli.data:data", "Make the data files that a backend reads."),
+    "tune": ("primus.cli.tune:tune", "Find the fastest kernels for a training's matrix products."),
     "image": ("primus.cli.image:image", "Build, publish, lock and fetch the images."),
     "doctor": ("primus.cli.doctor:doctor", "Look for what keeps a training from running on this machine."),
 }

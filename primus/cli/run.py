@@ -25,6 +25,7 @@ from primus.cli.given import (
     take_env,
     warn_of_memory,
 )
+from primus.cli.hipblaslt import DUMP, TUNING, dumping, finish, prepare, result, tuned
 from primus.cli.locked import LOCKS, moved, select
 from primus.cli.many import note_other_gpu
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, RUN_DIR, RUNTIME, option_names
@@ -106,6 +107,8 @@ from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id
     help="An option for docker run, apptainer exec, or srun (pyxis), e.g. --engine-arg=--cpus=8.",
 )
 @RUN_DIR
+@TUNING
+@DUMP
 @SLURM
 @click.option("--slurm-task", is_flag=True, help="This is one task of srun's on each node: take the place from Slurm.")
 @click.option("--record", type=click.Path(path_type=Path, file_okay=False), envvar=RECORD_VARIABLE, hidden=True)
@@ -157,6 +160,8 @@ def run(
     in_image: bool,
     any_gpu: bool,
     output: str,
+    hipblaslt_tuning: Path | None,
+    hipblaslt_dump: bool,
     **slurm_options: Any,
 ) -> None:
     """Train what an experiment says.
@@ -186,7 +191,8 @@ def run(
     environ = dict(os.environ)
     if dry_run and nodes is not None and nodes > 1:  # what the first node would run, wherever that is
         environ = {"NODE_RANK": "0", "MASTER_ADDR": "MASTER_ADDR"} | environ
-    given = tuple(Mount.parse(text) for text in mounts)
+    tuning, shown = result(hipblaslt_tuning, os.environ)
+    given = (*(Mount.parse(text) for text in mounts), *shown)
     runtime = engine or default_engine()
     said = {""}
     used: dict[str, Locked] = {}
@@ -235,6 +241,10 @@ def run(
         if record:
             directory = Path(Record(absolute(record)).read("run.json").get("run_dir") or directory)
         refuse_anothers(directory, experiment.framework)
+        if tuning:
+            experiment = tuned(experiment, tuning)
+        if hipblaslt_dump:
+            experiment = dumping(experiment, _record(directory), nodes=count)
         whole = experiment.accelerator == "rocm" and gpus_per_node is None
         by_digest, from_lock = (
             select(lock, experiment.framework, experiment.accelerator, say_once)
@@ -290,7 +300,14 @@ def run(
             print_commands(module.dry_run(jobs, environ))
             return
         say_moved()
-        sys.exit(module.launch(jobs))
+        if hipblaslt_dump:
+            for one in jobs:
+                assert one.record is not None
+                prepare(one.record)
+        code = module.launch(jobs)
+        if hipblaslt_dump and slurm_options["wait"] and jobs[0].record:
+            finish(code, jobs[0].record)
+        sys.exit(code)
     if ignored := _given_for_others(chosen):
         note(f"the {chosen} launcher has no use for {', '.join(ignored)}")
     made = job(os.environ)
@@ -300,6 +317,9 @@ def run(
     say_moved()
     if made.dev is not None:
         note(f"the image's primus/ is replaced by {made.dev}")
+    if hipblaslt_dump and made.record:
+        prepare(made.record)
+        finish(module.launch(made), made.record)
     sys.exit(module.launch(made))
 
 
