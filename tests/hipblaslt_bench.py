@@ -5,7 +5,7 @@ Options and output are those of the tool's documentation:
 https://rocm.docs.amd.com/projects/hipBLASLt/en/latest/conceptual/hipblaslt-clients.html and, for what it does when
 HIPBLASLT_TUNING_FILE is set, .../how-to/how-to-use-hipblaslt-offline-tuning.html. That the file begins with a line
 "Git Version: ..." is in the library's reader of it, UserDrivenTuningParser.cpp.
-A product with m = 4242 waits while there is a file `hold` beside the directory of the tuning file.
+A product with m = 4242 waits while there is a file `hold` in the directory of all results.
 """
 
 import argparse
@@ -53,7 +53,7 @@ given = parser.parse_args()
 
 file = Path(os.environ["HIPBLASLT_TUNING_FILE"])
 assert "HIPBLASLT_TUNING_OVERRIDE_FILE" not in os.environ
-while given.sizem == 4242 and (file.parent.parent / "hold").exists():
+while given.sizem == 4242 and (file.parents[2] / "hold").exists():
     time.sleep(0.05)
 values = vars(given)
 us = given.sizem * given.sizen * given.sizek / 1e6

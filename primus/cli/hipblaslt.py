@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,12 +43,20 @@ def dumping(experiment: Experiment, record: Path | None, *, nodes: int) -> Exper
             hint="leave --launcher out, or set HIPBLASLT_LOG_MASK=32 and HIPBLASLT_LOG_FILE yourself",
         )
     for name in _SILENCING:
-        os.environ.pop(name, None)
         if name in experiment.env:
             raise ConfigError(f"{name} is in the experiment's env: hipBLASLt would log no products", hint="take it out")
     rank = "${NODE_RANK}" if nodes > 1 else "0"
     file = Template(f"{record / FOLDER}/node{rank}-%i.log")
     return replace(experiment, env={**experiment.env, "HIPBLASLT_LOG_MASK": "32", "HIPBLASLT_LOG_FILE": file})
+
+
+def heard(environ: MutableMapping[str, str], *, dump: bool) -> None:
+    """Take out of the shell's variables what would silence a dump; and say so if upstream's switch is among them."""
+    for name in _SILENCING if dump else ():
+        if environ.pop(name, None) is not None:
+            note(f"{name} is left out: with it, hipBLASLt logs no products")
+    if environ.get("PRIMUS_HIPBLASLT_TUNING", "0") not in ("", "0") and not dump:
+        note("PRIMUS_HIPBLASLT_TUNING is upstream's: --from-env reads it, else primus tune hipblaslt is its place")
 
 
 def tuned(experiment: Experiment, found: results.Results) -> Experiment:

@@ -25,7 +25,7 @@ from primus.cli.given import (
     take_env,
     warn_of_memory,
 )
-from primus.cli.hipblaslt import DUMP, TUNING, dumping, finish, prepare, result, tuned
+from primus.cli.hipblaslt import DUMP, TUNING, dumping, finish, heard, prepare, result, tuned
 from primus.cli.locked import LOCKS, moved, select
 from primus.cli.many import note_other_gpu
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, RUN_DIR, RUNTIME, option_names
@@ -183,6 +183,8 @@ def run(
     for text in clean_environment():
         note(text)
     refuse_secrets(engine_args)
+    if not slurm_task:
+        heard(os.environ, dump=hipblaslt_dump)
     if lock and image and not slurm_task and _both_given("lock", "image"):
         raise ConfigError("--lock and --image: both say which image it is", hint="leave one of them out")
     if run_dir is not None and absolute(run_dir) == Path(absolute(run_dir).anchor):

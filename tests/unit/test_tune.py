@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from primus.cli.hipblaslt import dumping, gather, tuned
+from primus.cli.hipblaslt import dumping, gather, heard, tuned
 from primus.errors import ConfigError
 from primus.experiment import load_experiment
 from primus.tune import library, offline, results, shapes
@@ -80,14 +81,12 @@ def test_each_process_of_each_node_logs_to_a_file_of_its_own(tmp_path: Path, nod
     assert made.env["HIPBLASLT_LOG_MASK"] == "32"
 
 
-def test_what_silences_the_log_is_refused_or_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-    from dataclasses import replace
-
+def test_what_silences_the_log_is_refused_or_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     experiment = load_experiment(EXAMPLE, environ={})
-    monkeypatch.setenv("HIPBLASLT_LOG_LEVEL", "2")
-    dumping(experiment, tmp_path, nodes=1)
-    assert "HIPBLASLT_LOG_LEVEL" not in os.environ
+    environ = {"HIPBLASLT_LOG_LEVEL": "2", results.VARIABLE: "", "A": "b"}
+    heard(environ, dump=True)
+    assert environ == {"A": "b"}
+    assert "HIPBLASLT_LOG_LEVEL is left out" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="would log no products"):
         dumping(replace(experiment, env={"HIPBLASLT_LOG_LEVEL": "2"}), tmp_path, nodes=1)
     with pytest.raises(ConfigError, match="direct launcher"):
@@ -137,8 +136,6 @@ def test_a_damaged_result_is_refused(tmp_path: Path, content: str) -> None:
 
 
 def test_a_result_beside_another_file_in_the_experiment_is_refused(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     experiment = load_experiment(EXAMPLE, environ={})
     made = result(tmp_path)
     assert tuned(experiment, made).env[results.VARIABLE] == str(made.tuning)
