@@ -173,7 +173,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", type=int, action="append")
     parser.add_argument("--bench", type=Path)
     given = parser.parse_args(words)
-    targets = gfx_targets()
+    # A container shares /sys with its machine, and has that machine's GPUs only with the device.
+    targets = gfx_targets() if Path("/dev/kfd").exists() else ()
     wrong = [device for device in given.device or () if targets and device >= len(targets)]
     if wrong:
         raise LaunchError(f"--device {wrong[0]}: there are {len(targets)} GPUs", hint="they count from 0")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from primus.cli.hipblaslt import dumping, gather, heard, tuned
+from primus.cli.hipblaslt import dumping, finish, gather, heard, prepare, tuned
 from primus.errors import ConfigError
 from primus.experiment import load_experiment
 from primus.tune import library, offline, results, shapes
+
+from .conftest import Primus
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/torchtitan/configs/CPU/llama3_tiny-pretrain.yaml"
@@ -174,3 +178,52 @@ def test_one_tuning_file_has_one_head_and_all_rows() -> None:
 def test_the_tool_sees_no_other_setting_of_the_library(tmp_path: Path) -> None:
     given = {"HIPBLASLT_LOG_MASK": "32", "HIPBLASLT_TUNING_OVERRIDE_FILE": "", "A": "b"}
     assert offline.environment(given, tmp_path) == {"A": "b", "HIPBLASLT_TUNING_FILE": str(tmp_path)}
+
+
+def test_two_gpus_share_the_products_and_a_failure_stops_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))  # the stand-in's python3
+    log, parts = tmp_path / "log", tmp_path / "products"
+    parts.mkdir()
+    log.write_text("".join(f"{line(m)}\n" for m in (1, 2)) + line().replace("--a_type f16_r", "--a_type f3_r") + "\n")
+    found = list(shapes.read([log]).counts)
+
+    def tuning() -> offline.Tuning:
+        return offline.Tuning(ROOT / "tests/hipblaslt_bench.py", found, parts, 1, ABOUT)
+
+    made = tuning()
+    made.run((0, 1), threading.Event())
+    assert made.write() == 2
+    assert [why.partition(":")[0] for why in made.failed.values()] == ["exit code 2"]
+    assert "[3/3] GPU" in capsys.readouterr().err
+    assert results.load(tmp_path).about["tuned"] == 2
+    assert len(results.load(tmp_path).tuning.read_text().splitlines()) == 4
+    assert tuning().total == 1
+
+
+def test_a_dump_ends_with_one_file_and_the_exit_code_of_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        finish(7, tmp_path)
+    assert ended.value.code == 7
+    with pytest.raises(ConfigError, match="no product was logged"):
+        finish(0, tmp_path)
+    (tmp_path / "hipblaslt/node0-1.log").write_text(f"{line()}\n")
+    with pytest.raises(SystemExit) as ended:
+        finish(0, tmp_path)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"{tmp_path}/hipblaslt/shapes.txt\n"
+
+
+def test_under_slurm_each_node_logs_by_its_rank_and_gets_the_result(tmp_path: Path, primus: Primus) -> None:
+    made = result(tmp_path / "tuned")
+    base = ["--launcher=slurm", "--nodes=2", "--accelerator=cpu", "--dry-run", f"--config={EXAMPLE}"]
+    dumped = primus("tune", "hipblaslt", "dump", *base)
+    assert "/hipblaslt/node${NODE_RANK}-%i.log" in dumped.out
+    used = primus("tune", "hipblaslt", "use", str(made.path), *base)
+    assert f"--mount={made.path}:{made.path}:ro" in used.out
+    assert f"{results.VARIABLE}: {made.tuning}" in used.out
+    assert f"hipBLASLt uses the kernels of {made.path}" in used.err
