@@ -208,6 +208,8 @@ def describe(job: Job, *, launcher: str, image_id: str = "", digest: str = "") -
         # Of a tag, only a launch on this machine knows what it named: under Slurm, each node notes the ID it ran.
         "image_digest": job.image.partition("@")[2] or digest,
         "image_id": image_id or job.image_id,
+        # The file that hipBLASLt takes its kernels from, if any.
+        "hipblaslt_tuning": job.experiment.env.get("HIPBLASLT_TUNING_OVERRIDE_FILE"),
         "lock": str(job.lock) if job.lock else None,
         "config": str(job.experiment.source.absolute()),
         "nodes": job.nodes or 1,

@@ -25,6 +25,7 @@ _COMMANDS = {
     "config": ("primus.cli.config:config", "Show, check, list and compare experiments, without running anything."),
     "examples": ("primus.cli.examples:examples", "List the examples, and copy one to edit."),
     "data": ("primus.cli.data:data", "Make the data files that a backend reads."),
+    "tune": ("primus.cli.tune:tune", "Find the fastest kernels for a training's matrix products."),
     "image": ("primus.cli.image:image", "Build, publish, lock and fetch the images."),
     "doctor": ("primus.cli.doctor:doctor", "Look for what keeps a training from running on this machine."),
     "completion": ("primus.cli.completion:completion", "Print what makes a shell complete primus' command lines."),

@@ -22,6 +22,7 @@ from primus.cli.given import (
     take_env,
     warn_of_memory,
 )
+from primus.cli.hipblaslt import dumping, finish, heard, prepare, result, tuned
 from primus.cli.locked import moved
 from primus.cli.many import note_other_gpu
 from primus.cli.options import OVERRIDES, PASS_UNKNOWN, option_names
@@ -72,6 +73,8 @@ def run(
     in_image: bool,
     any_gpu: bool,
     output: str,
+    hipblaslt_tuning: Path | None,
+    hipblaslt_dump: bool,
     **slurm_options: Any,
 ) -> None:
     """Train what an experiment says.
@@ -93,6 +96,8 @@ def run(
     for text in clean_environment():
         note(text)
     refuse_secrets(engine_args)
+    if not slurm_task:
+        heard(os.environ, dump=hipblaslt_dump)
     if lock and image and not slurm_task and _both_given("lock", "image"):
         raise ConfigError("--lock and --image: both say which image it is", hint="leave one of them out")
     if run_dir is not None and absolute(run_dir) == Path(absolute(run_dir).anchor):
@@ -103,6 +108,7 @@ def run(
         environ = {"NODE_RANK": "0", "MASTER_ADDR": "MASTER_ADDR"} | environ
     # The tasks of a step that no launcher of ours submitted must find the same.
     step = "slurm-{SLURM_JOB_ID}.{SLURM_STEP_ID}".format(**os.environ) if slurm_task else ""
+    tuning, its_mount = result(hipblaslt_tuning, os.environ)
     wanted = Wanted(
         launcher=chosen,
         image=image,
@@ -115,7 +121,7 @@ def run(
         offline=offline,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
-        mounts=tuple(Mount.parse(text) for text in mounts),
+        mounts=(*(Mount.parse(text) for text in mounts), *its_mount),
         env=passed,
         engine_args=engine_args,
         run_dir=run_dir,
@@ -150,11 +156,15 @@ def run(
         note_other_gpu([config], accelerator)
         for key in experiment.unknown:
             note(f"{key} is not known to {experiment.framework} and is passed on as it is")
+        if tuning:
+            experiment = tuned(experiment, tuning)
         this = wanted if element is None else replace(wanted, run_id=f"{wanted.run_id}/{element}")
         made = plan(experiment, this, dry=dry_run, say=say_once)
         if not slurm_task and not (chosen == "direct" and manifest.IN_IMAGE.exists()):  # there, it has been said
             count, gpus = wanted.size(experiment)
             warn_of_memory(experiment, count * gpus)
+        if hipblaslt_dump:
+            made = replace(made, experiment=dumping(made.experiment, made.record, nodes=made.nodes or 1))
         return made
 
     module = import_module(f"primus.launchers.{chosen}")
@@ -167,8 +177,13 @@ def run(
             return
         for one in jobs:
             say_once(_moved(one, wanted))
+            if hipblaslt_dump and one.record:
+                prepare(one.record)
         say_once(_replaced(wanted))
-        sys.exit(module.launch(jobs))
+        code = module.launch(jobs)
+        if hipblaslt_dump and slurm_options["wait"] and jobs[0].record:
+            finish(code, jobs[0].record)
+        sys.exit(code)
     if ignored := _given_for_others(chosen):
         note(f"the {chosen} launcher has no use for {', '.join(ignored)}")
     made = job(os.environ)
@@ -177,6 +192,9 @@ def run(
         return
     say_once(_moved(made, wanted))
     say_once(_replaced(wanted))
+    if hipblaslt_dump and made.record:
+        prepare(made.record)
+        finish(module.launch(made), made.record)
     sys.exit(module.launch(made))
 
 

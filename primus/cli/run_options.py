@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from primus.cli.from_env import FLAG
+from primus.cli.hipblaslt import DUMP, TUNING
 from primus.cli.later import later
 from primus.cli.locked import LOCKS
 from primus.cli.options import EXPERIMENT, RUN_DIR, RUNTIME, ExperimentFile, stack
@@ -84,6 +85,8 @@ RUN = stack(
         help="An option for docker run, apptainer exec, or srun (pyxis), e.g. --engine-arg=--cpus=8.",
     ),
     RUN_DIR,
+    TUNING,
+    DUMP,
     SLURM,
     click.option(
         "--slurm-task", is_flag=True, help="This is one task of srun's on each node: take the place from Slurm."

@@ -27,6 +27,7 @@ from primus.launchers.supervise import Child, Container, supervise
 from primus.launchers.view import Plain, choose
 from primus.launchers.watch import Watch
 from primus.record import RECORD_VARIABLE, Record, now
+from primus.tune import results
 
 PACKAGE_IN_IMAGE = Path("/opt/primus/primus")
 
@@ -135,6 +136,9 @@ def _launch(job: Job, view: Plain) -> int:
     adapter = import_module(f"primus.backends.{job.experiment.framework}.adapter")
     if found is not None:
         manifest.check_compiled(found, adapter.modules(job.experiment), job.image)
+        if tuned := results.named(job.experiment.env, environ):
+            results.check(tuned, image=found.id, gfx=place.gfx or results.NO_GPU)
+            view.say(f"hipBLASLt uses the kernels of {tuned}")
     if job.slurm_job and job.engine not in PROCESSES:
         sweep.sweep(job.engine)
     host = Host.look(job.engine, in_slurm=bool(job.slurm_job))
@@ -173,6 +177,12 @@ def run(inner: Command, job: Job) -> int:
         framework = job.experiment.framework
         manifest.check(found, framework=framework, accelerator=found.accelerator, gfx="", image=job.image)
     return _supervised(inner, runnable, Host.look(job.engine), dict(os.environ))
+
+
+def identified(job: Job) -> tuple[str, Job]:
+    """The image's ID, where an engine says one, and the job with the image fetched."""
+    found, runnable = _image(job)
+    return (found.id if found is not None else apptainer.identity(job.image)), runnable
 
 
 def _image(job: Job) -> tuple[manifest.Manifest | None, Job]:

@@ -22,6 +22,7 @@ from primus.launchers.supervise import Step, supervise
 from primus.launchers.task import restarts
 from primus.node import GFX_OF, Node, gfx_targets
 from primus.record import Attempt, Record, now
+from primus.tune import library, results
 
 
 def node(job: Job, environ: Mapping[str, str]) -> Node:
@@ -56,6 +57,9 @@ def launch(job: Job) -> int:
         check_gpu(job, place.gfx)
     _check_devices(job)
     _check_modules(adapter.modules(job.experiment))
+    if tuned := results.named(job.experiment.env, os.environ):
+        its = library.version(library.library())
+        results.check(tuned, manifest=manifest.digest(), gfx=place.gfx or results.NO_GPU, library=its)
     _make_home()
     lock.hold(job.run_dir, place.rank)
     made = command(job, place, os.environ)
@@ -135,6 +139,11 @@ def _check_modules(needed: Mapping[str, str]) -> None:
             if manifest.inside() is not None:
                 hint = "this image does not have it: docs/images.md, and the README of the image, say what is in one"
             raise LaunchError(f"{module} is not installed in {sys.executable}; needed by {why}", hint=hint)
+
+
+def identified(job: Job) -> tuple[str, Job]:
+    """No engine says an ID here."""
+    return "", job
 
 
 def _same(path: Path, other: Path) -> bool:

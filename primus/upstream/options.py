@@ -157,6 +157,9 @@ def _say_env(out: Out, option: Option) -> None:
     elif name in table.SWITCHES:
         if is_on(value if assigned else out.environ.get(name, "")):
             out.refuse(f"{option.said} {name}", *table.SWITCHES[name], option.where)
+    elif name.startswith("PRIMUS_HIPBLASLT_TUNING"):
+        if is_on(value if assigned else out.environ.get(name, "")):
+            out.refuse(f"{option.said} {name}", "is read from the environment", f"export {name}", option.where)
     elif name in ("NNODES", "GPUS_PER_NODE") and assigned:
         ours = "--nodes" if name == "NNODES" else "--gpus-per-node"
         if not re.fullmatch("[0-9]+", value):

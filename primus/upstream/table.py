@@ -196,10 +196,6 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
         "set USING_AINIC=0, and your network's NCCL_* variables yourself",
     ),
     "USING_UEP": ("UCCL is not in the images", "set USING_UEP=0"),
-    "PRIMUS_HIPBLASLT_TUNING": (
-        "Primus does not tune hipBLASLt",
-        "unset it; a result that you have is used with HIPBLASLT_TUNING_OVERRIDE_FILE",
-    ),
     "DUMP_HLO": ("XLA has a flag for it", "unset it, and write --env XLA_FLAGS=--xla_dump_to=DIR"),
     "SKIP_TRAIN": ("nothing would be left to do", "unset it"),
     "PRIMUS_SKIP_MAIN_LAUNCH": ("nothing would be left to do", "unset it"),

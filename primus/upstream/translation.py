@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from primus.errors import ConfigError
 from primus.experiment.substitute import looks_secret
 from primus.launchers.environment import secret
-from primus.upstream import table
+from primus.upstream import hipblaslt, table
 from primus.upstream.call import Call, Option, refused_command
 from primus.upstream.options import Out, say_container, say_direct, say_slurm, say_variables
 
@@ -54,6 +54,7 @@ def translate(
         say_container(out, given["container"])
     say_direct(out, given["direct"])
     say_variables(out, direct=call.entry == "direct")
+    hipblaslt.say(out)
     if call.debug or _on_in(switches, "debug"):
         out.note(f"--debug is left out: {table.DEBUG.note}")
     if call.dry_run or _on_in(switches, "dry_run"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from primus.errors import ConfigError
+from primus.upstream import hipblaslt
 from primus.upstream.call import Option
 from primus.upstream.options import Out, is_on, say_image, say_variables
 
@@ -74,6 +75,7 @@ def from_env(environ: Mapping[str, str], given: Sequence[str], cwd: str) -> From
     for name in placeholders:
         out.note(f"{name} is left out: {environ[name]} is a placeholder")
     say_variables(out, direct=launcher == "direct")
+    hipblaslt.say(out)
     if environ.get("EXP"):
         out.words += ["--config", environ["EXP"]]
     elif not _given("--config", given):

@@ -359,11 +359,49 @@ def test_variables_that_upstream_reads(environ: dict[str, str], text: str, ours:
         ("USING_AINIC", "1"),
         ("REBUILD_PRIMUS_TURBO", "1"),
         ("BACKEND_PATH", "/b"),
-        ("PRIMUS_HIPBLASLT_TUNING", "1"),
     ],
 )
 def test_variables_without_a_counterpart_are_refused(name: str, value: str) -> None:
     assert f"{name}={value}: " in refusal(f"container -- {TRAIN}", {name: value})
+
+
+ONLINE = "--env=TE_HIPBLASLT_TUNING_RUN_COUNT=10 --env=TE_HIPBLASLT_TUNING_ALGO_COUNT=50"
+
+
+@pytest.mark.parametrize(
+    ("environ", "ours"),
+    [
+        ({"PRIMUS_HIPBLASLT_TUNING": "0", "PRIMUS_HIPBLASLT_TUNING_STAGE": "1"}, ""),
+        ({"PRIMUS_HIPBLASLT_TUNING": "1"}, ONLINE),
+        ({"PRIMUS_HIPBLASLT_TUNING": "1", "TE_HIPBLASLT_TUNING_RUN_COUNT": "3"}, ONLINE.replace("=10", "=3")),
+        ({"PRIMUS_HIPBLASLT_TUNING": "1", "PRIMUS_HIPBLASLT_TUNING_STAGE": "1"}, "--hipblaslt-dump"),
+        (
+            {
+                "PRIMUS_HIPBLASLT_TUNING": "1",
+                "PRIMUS_HIPBLASLT_TUNING_STAGE": "3",
+                "HIPBLASLT_TUNING_OVERRIDE_FILE": "/t",
+            },
+            "",
+        ),
+    ],
+    ids=["off", "online", "online with a number", "dump", "use"],
+)
+def test_the_stages_of_hipblaslt_tuning(environ: dict[str, str], ours: str) -> None:
+    expected = f"run --launcher=container {ours} --config X".replace("  ", " ")
+    assert words(f"container -- {TRAIN}", environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("stage", "why"),
+    [
+        ("2", "run primus tune hipblaslt tune RUN"),
+        ("3", "primus tune hipblaslt use RESULT"),
+        ("7", "is no stage"),
+    ],
+)
+def test_a_stage_that_is_a_command_here_is_refused(stage: str, why: str) -> None:
+    environ = {"PRIMUS_HIPBLASLT_TUNING": "1", "PRIMUS_HIPBLASLT_TUNING_STAGE": stage}
+    assert why in refusal(f"container -- {TRAIN}", environ)
 
 
 def test_a_credential_is_used_and_not_printed() -> None:
