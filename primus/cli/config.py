@@ -15,6 +15,7 @@ from primus.cli.config_schema import schema_
 from primus.cli.config_settings import settings
 from primus.cli.import_hf import import_hf
 from primus.cli.import_settings import import_settings
+from primus.cli.locked import LOCK, named
 from primus.cli.many import gpus_of, note_other_gpu
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, option_names, without_assignments
 from primus.cli.settings import with_settings
@@ -24,7 +25,6 @@ from primus.experiment import Experiment, load_experiment
 from primus.experiment.render import as_json, resolved_yaml
 from primus.experiment.rules import rules, worded
 from primus.experiment.schema import not_here, schema, suggestion
-from primus.image.names import reference
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,6 +40,7 @@ def config() -> None:
 @click.option("--origin", is_flag=True, help="Say where each value comes from, and what it shadowed.")
 @click.option("--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @EXPERIMENT
+@LOCK
 @OVERRIDES
 def show(
     file: Path,
@@ -49,6 +50,7 @@ def show(
     registry: str,
     preset_dirs: tuple[Path, ...],
     allow_unknown: tuple[str, ...],
+    lock: Path | None,
     overrides: tuple[str, ...],
 ) -> None:
     """Print the experiment with everything resolved. Secrets stay names."""
@@ -62,8 +64,7 @@ def show(
     )
     note_other_gpu([file], accelerator)
     if form == "json":
-        image = reference(experiment.framework, experiment.accelerator, registry=registry)
-        click.echo(as_json(experiment, image=image, origins=origin))
+        click.echo(as_json(experiment, image=named(lock, experiment, registry), origins=origin))
     elif origin:
         click.echo("\n".join(_with_origin(experiment)))
     else:

@@ -14,6 +14,8 @@ import click
 
 from primus.cli import note
 from primus.cli.given import checkout, clean_environment, image_of, print_commands, refuse_secrets, take_env
+from primus.cli.locked import LOCKS, select
+from primus.cli.offline import refuse_offline, switch_off
 from primus.cli.options import REGISTRY, TARGET
 from primus.cli.run import run
 from primus.cli.settings import with_settings
@@ -78,6 +80,7 @@ def _tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_tokenizer_options
 @TARGET
 @REGISTRY
+@LOCKS
 def prepare_megatron(
     sources: tuple[Path, ...],
     output: Path,
@@ -87,6 +90,9 @@ def prepare_megatron(
     workers: int,
     accelerator: str,
     registry: str,
+    lock: Path | None,
+    no_lock: bool,
+    image_id: str,
     launcher: str | None,
     image: str | None,
     engine: str | None,
@@ -125,29 +131,37 @@ def prepare_megatron(
     )
     given = tuple(Mount.parse(text) for text in mounts)
     shown = (*given, *(Mount(source=file, target=file, read_only=True) for file in files if exists(file)))
-    experiment = with_env(experiment, passed, offline=offline)
+    experiment = with_env(experiment, passed)
+    chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
+    if offline:
+        experiment = switch_off(experiment, chosen, note, os.environ)
     experiment, shown, missing = with_inputs(experiment, shown, offline=offline, environ=os.environ)
     needed = _NEEDED.get(tokenizer["tokenizer_type"], ("tokenizer_model",))
     options = [f"--{name.replace('_', '-')}" for name in needed if tokenizer[name] is None]
     lacking = [Problem(message=f"--tokenizer-type {tokenizer['tokenizer_type']} needs {' and '.join(options)}")]
     wrong = (*_problems(files, given, prefix, overwrite=overwrite), *(lacking if options else ()), *missing)
-    if wrong and not dry_run:
-        raise ConfigError(wrong)
-    for problem in wrong:
-        note(str(problem))
-    chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
     runtime = engine or default_engine()
+    use_lock = not (image or no_lock or chosen == "direct")
+    locked = select(lock, "megatron", accelerator, note)[0] if use_lock else None
+    by_tag = reference("megatron", accelerator, registry=registry)
+    name = image or (locked.reference(registry, "megatron") if locked else by_tag)
+    identifier = locked.id if locked else image_id
+    if offline:
+        refuse_offline(wrong, name, identifier, runtime, chosen, note, dry_run=dry_run)
+    elif wrong and not dry_run:
+        raise ConfigError(wrong)
+    for problem in wrong if not offline else ():
+        note(str(problem))
     job = Job(
         experiment=experiment,
-        image=image_of(
-            image or reference("megatron", accelerator, registry=registry), runtime, chosen, dry_run=dry_run
-        ),
+        image=image_of(name, runtime, chosen, dry_run=dry_run),
+        image_id=identifier,
         run_dir=prefix.parent,
         mounts=tuple(mount for mount in dict.fromkeys(shown) if mount.target != prefix.parent),
         env_names=passed,
         engine=runtime,
         engine_args=engine_args,
-        pull=pull if (registry or image) and not offline else "never",
+        pull=pull if (registry or image or (locked and locked.digest)) and not offline else "never",
         dev=checkout() if dev else None,
     )
     switches = {

@@ -10,10 +10,11 @@ import click
 
 from primus.cli.options import stack
 from primus.errors import ImageError
+from primus.experiment import Experiment
 from primus.experiment.paths import absolute, shown
 from primus.image import lock as locks
 from primus.image.lock import Locked
-from primus.image.names import take_apart
+from primus.image.names import reference, take_apart
 
 LOCK = click.option(
     "--lock",
@@ -42,6 +43,15 @@ def select(
         say(f"{shown(path)} has no image of {framework} for {accelerator}: it is taken by its tag")
         return None, None
     return one, path
+
+
+def named(lock: Path | None, experiment: Experiment, registry: str) -> str:
+    """The image that `primus run` would take for the experiment."""
+    path = absolute(lock) if lock else locks.find(Path.cwd())
+    one = locks.read(path).get((experiment.framework, experiment.accelerator)) if path else None
+    if one is not None:
+        return one.reference(registry, experiment.framework)
+    return reference(experiment.framework, experiment.accelerator, registry=registry)
 
 
 def moved(one: Locked, engine: str, *, ask_registry: bool) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from primus import layout
+from primus import offline as network
 from primus.cli import note
 from primus.cli.from_env import FLAG, with_from_env
 from primus.cli.given import (
@@ -27,6 +28,7 @@ from primus.cli.given import (
 )
 from primus.cli.locked import LOCKS, moved, select
 from primus.cli.many import note_other_gpu
+from primus.cli.offline import refuse_offline, switch_off
 from primus.cli.options import EXPERIMENT, OVERRIDES, PASS_UNKNOWN, RUN_DIR, RUNTIME, option_names
 from primus.cli.settings import with_settings
 from primus.cli.slurm import NAMES, SLURM, take
@@ -82,7 +84,7 @@ from primus.record import DRY_RUN, RECORD_VARIABLE, Record, new_id
     is_flag=True,
     envvar="PRIMUS_OFFLINE",
     show_envvar=True,
-    help="Pull nothing, and keep Hugging Face off the network.",
+    help="Touch no network: pull nothing, keep the libraries off it, and say before the start all that is missing.",
 )
 @click.option("--nodes", type=click.IntRange(1), help="Nodes of the run.  [default: $NNODES or 1]")
 @click.option(
@@ -225,11 +227,13 @@ def run(
             raise ConfigError(wrong)
         if not slurm_task and not (chosen == "direct" and manifest.IN_IMAGE.exists()):  # there, it has been said
             warn_of_memory(experiment, count * gpus)
-        experiment = with_env(experiment, passed, offline=offline)
+        experiment = with_env(experiment, passed)
+        if offline:
+            experiment = switch_off(experiment, chosen, say_once, environ)
         experiment, all_mounts, missing = with_inputs(experiment, given, offline=offline, environ=os.environ)
-        if missing and not dry_run:
+        if missing and not (dry_run or offline):
             raise ConfigError(missing)
-        for problem in missing:
+        for problem in missing if not offline else ():
             note(str(problem))
         directory = absolute(run_dir) if run_dir else experiment.run_dir
         if record:
@@ -248,10 +252,14 @@ def run(
         elsewhere = bool(registry or image or (by_digest and by_digest.digest))
         if by_digest:
             used[by_digest.tagged] = by_digest
+        identifier = by_digest.id if by_digest else image_id
+        if offline:
+            found = (*missing, *network.problems(experiment, os.environ))
+            refuse_offline(found, name, identifier, runtime, chosen, say_once, dry_run=dry_run)
         return Job(
             experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
             image=image_of(name, runtime, chosen, dry_run=dry_run),
-            image_id=by_digest.id if by_digest else image_id,
+            image_id=identifier,
             lock=from_lock,
             run_dir=directory,
             nodes=count if chosen == "slurm" else nodes,
