@@ -176,8 +176,8 @@ def test_behind_a_proxy_with_an_index_of_the_sites_own(
     left = subprocess.run(["docker", "run", "--rm", "--network=none", image, *files], capture_output=True, text=True)
     assert (left.returncode, left.stdout) == (1, "")
     line = certificate.read_text(encoding="ascii").splitlines()[1]
-    files = ("grep", "-rlsF", line, "/etc", "/opt", "/root", "/usr")
-    left = subprocess.run(["docker", "run", "--rm", "--network=none", image, *files], capture_output=True, text=True)
+    places = ("grep", "-rlsF", line, "/etc", "/opt", "/root", "/usr")
+    left = subprocess.run(["docker", "run", "--rm", "--network=none", image, *places], capture_output=True, text=True)
     assert (left.returncode, left.stdout) == (1, "")
     for server in (index, proxy):
         assert server.address not in told

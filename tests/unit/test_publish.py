@@ -205,12 +205,12 @@ def test_other_commands_name_the_locked_image_too(primus: Primus, experiment: Ex
     assert json.loads(primus(*show, "--lock=own.json").out)["image"] == f"{LOCKED.name}@{TWO}"
     write("x.txt", "x")
     data = ("data", "prepare-megatron", "x.txt", "--output=x", "--tokenizer-type=NullTokenizer", "--vocab-size=9")
-    data = (*data, "--accelerator=cpu", "--dry-run")
-    assert f" {LOCKED.name}@{TWO} -m primus" in primus(*data, "--lock=own.json").out
+    more = ("--accelerator=cpu", "--dry-run")
+    assert f" {LOCKED.name}@{TWO} -m primus" in primus(*data, *more, "--lock=own.json").out
     write(lock.NAME, Path("own.json").read_text())
     assert json.loads(primus(*show).out)["image"] == f"{LOCKED.name}@{TWO}"
-    assert f" {LOCKED.name}@{TWO} -m primus" in primus(*data).out
-    assert " primus-megatron:0.1.0-cpu -m primus" in primus(*data, "--no-lock").out
+    assert f" {LOCKED.name}@{TWO} -m primus" in primus(*data, *more).out
+    assert " primus-megatron:0.1.0-cpu -m primus" in primus(*data, *more, "--no-lock").out
 
 
 @pytest.mark.parametrize("where", ["settings", "variable"])
