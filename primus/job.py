@@ -97,14 +97,9 @@ class Job:
         return (self.record or self.run_dir) / "experiment.yaml"
 
 
-def with_env(experiment: Experiment, names: tuple[str, ...], *, offline: bool) -> Experiment:
-    """The experiment with `--env NAME`s as references (their values never reach a file) and the offline switches."""
-    env: dict[str, str] = dict(experiment.env)
-    if offline:
-        # https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
-        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    env |= {name: Template(f"${{{name}}}") for name in names}
-    return replace(experiment, env=env)
+def with_env(experiment: Experiment, names: tuple[str, ...]) -> Experiment:
+    """The experiment with `--env NAME`s as references: their values never reach a file."""
+    return replace(experiment, env={**experiment.env, **{name: Template(f"${{{name}}}") for name in names}})
 
 
 def problems(experiment: Experiment) -> tuple[Problem, ...]:
@@ -151,7 +146,7 @@ def with_inputs(
                 if not any(Path(item).is_relative_to(mount.target) for mount in mounts):
                     message = f"{dotted}: {path} does not exist on this machine"
                     missing.append(Problem(message=message, where=where, hint=_maker(dotted, path, adapter)))
-            elif offline and dotted in adapter.HUB and _is_name(item) and not _cached(item, environ):
+            elif offline and dotted in adapter.HUB and _is_name(item) and not cached(item, environ):
                 message = f"{dotted}: {item} is no path here, and not in this machine's cache of the Hugging Face hub"
                 hint = "fetch it where there is a network (hf download), or give a directory that holds it"
                 missing.append(Problem(message=message, where=where, hint=hint))
@@ -202,11 +197,28 @@ def _is_name(text: str) -> bool:
     return bool(_HUB_NAME.fullmatch(text)) and text not in _LOADERS
 
 
-def _cached(name: str, environ: Mapping[str, str]) -> bool:
-    """Whether the hub's cache holds a snapshot: https://huggingface.co/docs/huggingface_hub/guides/manage-cache"""
+def hub_names(experiment: Experiment) -> tuple[str, ...]:
+    """The names on the Hugging Face hub among the experiment's inputs."""
+    adapter = import_module(f"primus.backends.{experiment.framework}.adapter")
+    found: list[str] = []
+    for dotted in adapter.inputs(experiment):
+        value: Any = experiment.args
+        for key in dotted.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        texts = [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
+        found += [text for text in texts if dotted in adapter.HUB and _is_name(text) and not exists(absolute(text))]
+    return tuple(found)
+
+
+def hub_cache(environ: Mapping[str, str]) -> Path:
+    """Where the hub's files are kept: https://huggingface.co/docs/huggingface_hub/guides/manage-cache"""
     home = absolute(environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    hub = Path(environ.get("HF_HUB_CACHE") or home / "hub")
-    return any(hub.glob(f"*s--{name.replace('/', '--')}/snapshots/*"))
+    return absolute(environ.get("HF_HUB_CACHE") or home / "hub")
+
+
+def cached(name: str, environ: Mapping[str, str]) -> bool:
+    """Whether the hub's cache holds a snapshot with anything in it."""
+    return any(hub_cache(environ).glob(f"*s--{name.replace('/', '--')}/snapshots/*/*"))
 
 
 def _copy(value: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from primus import layout
+from primus import layout, offline
 from primus.errors import ConfigError, PrimusError, Problem
 from primus.experiment import Experiment, load_experiment
 from primus.experiment.paths import absolute, exists, shown
@@ -70,28 +70,46 @@ def plan(
     count, gpus = wanted.size(experiment, environ)
     if wrong := layout.problems(experiment, nodes=count, gpus=gpus):
         raise ConfigError(wrong)
-    experiment = with_env(experiment, wanted.env, offline=wanted.offline)
-    experiment, mounts, missing = with_inputs(experiment, wanted.mounts, offline=wanted.offline, environ=environ)
-    if missing and not dry:
+    experiment = with_env(experiment, wanted.env)
+    shown_too: tuple[Mount, ...] = ()
+    if wanted.offline:
+        experiment, notes = offline.switched(experiment, environ)
+        for text in notes:
+            say(text)
+        if wanted.launcher != "direct":
+            experiment, shown_too = offline.shown_cache(experiment, environ)
+    experiment, mounts, missing = with_inputs(
+        experiment, (*wanted.mounts, *shown_too), offline=wanted.offline, environ=environ
+    )
+    if wanted.offline:
+        missing = (*missing, *offline.problems(experiment, environ))
+    if missing and not (dry or wanted.offline):
         raise ConfigError(missing)
-    for problem in missing:
+    for problem in missing if dry else ():
         say(str(problem))
     directory = absolute(wanted.run_dir) if wanted.run_dir else experiment.run_dir
     if wanted.record:
         directory = Path(Record(absolute(wanted.record)).read("run.json").get("run_dir") or directory)
     _refuse_anothers(directory, experiment.framework)
     engine = wanted.engine or default_engine(environ)
-    by_digest, from_lock = _locked(experiment, wanted, say)
+    use_lock = not (wanted.image or wanted.no_lock or wanted.launcher == "direct")
+    by_digest, from_lock = (
+        select(wanted.lock, experiment.framework, experiment.accelerator, say) if use_lock else (None, None)
+    )
     if by_digest is not None:
         name = by_digest.reference(wanted.registry, experiment.framework)
     else:
         name = wanted.image or reference(experiment.framework, experiment.accelerator, registry=wanted.registry)
     elsewhere = bool(wanted.registry or wanted.image or (by_digest and by_digest.digest))
+    identifier = by_digest.id if by_digest else wanted.image_id
+    file = image_of(name, engine, wanted.launcher, dry=dry, say=say)
+    if wanted.offline and not dry:  # the machine of a dry run may be another one
+        offline.refuse(missing, name, identifier, engine, wanted.launcher, environ, say)
     slurm = wanted.slurm if wanted.launcher == "slurm" else None
     return Job(
         experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
-        image=image_of(name, engine, wanted.launcher, dry=dry, say=say),
-        image_id=by_digest.id if by_digest else wanted.image_id,
+        image=file,
+        image_id=identifier,
         lock=from_lock,
         run_dir=directory,
         nodes=count if wanted.launcher == "slurm" else wanted.nodes,
@@ -125,18 +143,14 @@ def _record(wanted: Wanted, directory: Path) -> Path | None:
     return directory / wanted.run_id
 
 
-def _locked(experiment: Experiment, wanted: Wanted, say: Say) -> tuple[Locked | None, Path | None]:
-    """What is locked for the framework, and where; nothing, and why, if the lock does not have it."""
-    if wanted.image or wanted.no_lock or wanted.launcher == "direct":
-        return None, None
-    path = absolute(wanted.lock) if wanted.lock else locks.find(Path.cwd())
+def select(lock: Path | None, framework: str, accelerator: str, say: Say) -> tuple[Locked | None, Path | None]:
+    """What is locked for a framework, and where; nothing, and why, if the lock does not have it."""
+    path = absolute(lock) if lock else locks.find(Path.cwd())
     if path is None:
         return None, None
-    one = locks.read(path).get((experiment.framework, experiment.accelerator))
+    one = locks.read(path).get((framework, accelerator))
     if one is None:
-        say(
-            f"{shown(path)} has no image of {experiment.framework} for {experiment.accelerator}: it is taken by its tag"
-        )
+        say(f"{shown(path)} has no image of {framework} for {accelerator}: it is taken by its tag")
         return None, None
     return one, path
 

@@ -107,6 +107,14 @@ class Record:
         if job.dev and (changes := _changes(job.dev)):
             Command(argv=(), files={self.path / "dev.diff": changes}).write()
 
+    def identified(self, image_id: str, digest: str) -> None:
+        """Add to run.json what the first node ran, where whoever submitted the job could not know it."""
+        said = self.read("run.json")
+        known = {"image_id": image_id, "image_digest": digest}
+        more = {name: value for name, value in known.items() if value and not said.get(name)}
+        if said and more:
+            self.write("run.json", {**said, **more})
+
     @property
     def experiment(self) -> Path:
         return self.path / "experiment.yaml"
@@ -205,7 +213,7 @@ def describe(job: Job, *, launcher: str, image_id: str = "", digest: str = "") -
         "launcher": launcher,
         "run_dir": str(job.run_dir),
         "image": job.image,
-        # Of a tag, only a launch on this machine knows what it named: under Slurm, each node notes the ID it ran.
+        # Of a tag, only a launch on this machine knows what it named: under Slurm, the first node adds it.
         "image_digest": job.image.partition("@")[2] or digest,
         "image_id": image_id or job.image_id,
         # The file that hipBLASLt takes its kernels from, if any.

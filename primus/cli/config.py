@@ -16,6 +16,7 @@ from primus.cli.config_settings import settings
 from primus.cli.import_hf import import_hf
 from primus.cli.import_settings import import_settings
 from primus.cli.later import later
+from primus.cli.locked import LOCK, named
 from primus.cli.many import gpus_of, note_other_gpu
 from primus.cli.options import (
     EXPERIMENT,
@@ -32,7 +33,6 @@ from primus.experiment import Experiment, load_experiment
 from primus.experiment.render import as_json, resolved_yaml
 from primus.experiment.rules import rules, worded
 from primus.experiment.schema import not_here, schema, suggestion
-from primus.image.names import reference
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,6 +48,7 @@ def config() -> None:
 @click.option("--origin", is_flag=True, help="Say where each value comes from, and what it shadowed.")
 @click.option("--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @EXPERIMENT
+@LOCK
 @OVERRIDES
 def show(
     file: Path,
@@ -57,6 +58,7 @@ def show(
     registry: str,
     preset_dirs: tuple[Path, ...],
     allow_unknown: tuple[str, ...],
+    lock: Path | None,
     overrides: tuple[str, ...],
 ) -> None:
     """Print the experiment with everything resolved. Secrets stay names."""
@@ -70,8 +72,7 @@ def show(
     )
     note_other_gpu([file], accelerator)
     if form == "json":
-        image = reference(experiment.framework, experiment.accelerator, registry=registry)
-        click.echo(as_json(experiment, image=image, origins=origin))
+        click.echo(as_json(experiment, image=named(lock, experiment, registry), origins=origin))
     elif origin:
         click.echo("\n".join(_with_origin(experiment)))
     else:

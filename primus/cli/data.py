@@ -12,8 +12,10 @@ from typing import Any
 
 import click
 
+from primus import offline as network
 from primus.cli import note
 from primus.cli.given import checkout, clean_environment, print_commands, refuse_secrets, take_env
+from primus.cli.locked import LOCKS
 from primus.cli.options import REGISTRY, TARGET
 from primus.cli.run import run
 from primus.cli.settings import with_settings
@@ -25,7 +27,7 @@ from primus.experiment.schema import schema
 from primus.image import manifest
 from primus.image.names import reference
 from primus.job import Job, Mount, default_engine, with_env, with_inputs
-from primus.plan import image_of
+from primus.plan import image_of, select
 
 # Options of `primus run` that mean the same here: the same objects.
 _AS_IN_RUN = ("launcher", "image", "engine", "pull", "offline", "mounts", "env", "engine_args", "dev", "dry_run")
@@ -79,6 +81,7 @@ def _tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_tokenizer_options
 @TARGET
 @REGISTRY
+@LOCKS
 def prepare_megatron(
     sources: tuple[Path, ...],
     output: Path,
@@ -88,6 +91,9 @@ def prepare_megatron(
     workers: int,
     accelerator: str,
     registry: str,
+    lock: Path | None,
+    no_lock: bool,
+    image_id: str,
     launcher: str | None,
     image: str | None,
     engine: str | None,
@@ -126,29 +132,41 @@ def prepare_megatron(
     )
     given = tuple(Mount.parse(text) for text in mounts)
     shown = (*given, *(Mount(source=file, target=file, read_only=True) for file in files if exists(file)))
-    experiment = with_env(experiment, passed, offline=offline)
+    experiment = with_env(experiment, passed)
+    chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
+    if offline:
+        experiment, notes = network.switched(experiment, os.environ)
+        for text in notes:
+            note(text)
+        if chosen != "direct":
+            experiment, more = network.shown_cache(experiment, os.environ)
+            shown = (*shown, *more)
     experiment, shown, missing = with_inputs(experiment, shown, offline=offline, environ=os.environ)
     needed = _NEEDED.get(tokenizer["tokenizer_type"], ("tokenizer_model",))
     options = [f"--{name.replace('_', '-')}" for name in needed if tokenizer[name] is None]
     lacking = [Problem(message=f"--tokenizer-type {tokenizer['tokenizer_type']} needs {' and '.join(options)}")]
     wrong = (*_problems(files, given, prefix, overwrite=overwrite), *(lacking if options else ()), *missing)
-    if wrong and not dry_run:
+    runtime = engine or default_engine()
+    locked = None if image or no_lock or chosen == "direct" else select(lock, "megatron", accelerator, note)[0]
+    by_tag = reference("megatron", accelerator, registry=registry)
+    name = image or (locked.reference(registry, "megatron") if locked else by_tag)
+    identifier = locked.id if locked else image_id
+    if wrong and not (dry_run or offline):
         raise ConfigError(wrong)
+    if offline and not dry_run:
+        network.refuse(wrong, name, identifier, runtime, chosen, os.environ, note)
     for problem in wrong:
         note(str(problem))
-    chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
-    runtime = engine or default_engine()
     job = Job(
         experiment=experiment,
-        image=image_of(
-            image or reference("megatron", accelerator, registry=registry), runtime, chosen, dry=dry_run, say=note
-        ),
+        image=image_of(name, runtime, chosen, dry=dry_run, say=note),
+        image_id=identifier,
         run_dir=prefix.parent,
         mounts=tuple(mount for mount in dict.fromkeys(shown) if mount.target != prefix.parent),
         env_names=passed,
         engine=runtime,
         engine_args=engine_args,
-        pull=pull if (registry or image) and not offline else "never",
+        pull=pull if (registry or image or (locked and locked.digest)) and not offline else "never",
         dev=checkout() if dev else None,
     )
     switches = {

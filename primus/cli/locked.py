@@ -9,9 +9,11 @@ import click
 
 from primus.cli.options import stack
 from primus.errors import ImageError
+from primus.experiment import Experiment
+from primus.experiment.paths import absolute
 from primus.image import lock as locks
 from primus.image.lock import Locked
-from primus.image.names import take_apart
+from primus.image.names import reference, take_apart
 
 LOCK = click.option(
     "--lock",
@@ -26,6 +28,15 @@ LOCKS = stack(
     click.option("--no-lock", is_flag=True, help="Take the image by its tag, whatever is locked."),
     click.option("--image-id", default="", hidden=True),
 )
+
+
+def named(lock: Path | None, experiment: Experiment, registry: str) -> str:
+    """The image that `primus run` would take for the experiment."""
+    path = absolute(lock) if lock else locks.find(Path.cwd())
+    one = locks.read(path).get((experiment.framework, experiment.accelerator)) if path else None
+    if one is not None:
+        return one.reference(registry, experiment.framework)
+    return reference(experiment.framework, experiment.accelerator, registry=registry)
 
 
 def moved(one: Locked, engine: str, *, ask_registry: bool) -> str:

@@ -15,6 +15,7 @@ from primus.cli.later import later
 from primus.errors import ConfigError
 from primus.experiment.overrides import is_assignment
 from primus.experiment.paths import exists
+from primus.image.runtimes import ENGINES, RUNTIMES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -96,6 +97,22 @@ def _said_as(param: click.Parameter | None, ctx: click.Context | None) -> str:
     return f"{max(param.opts, key=len)}: "
 
 
+class _Engine(click.Choice[str]):
+    """What keeps images. Settings that have runs use another runtime are no error: docker or podman is asked then."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        said = ctx.get_parameter_source(str(param.name)) if ctx is not None and param is not None else None
+        if value in RUNTIMES and value not in ENGINES:
+            if said is not click.core.ParameterSource.COMMANDLINE:
+                note(f"engine: {value} keeps no images; docker or podman is asked, as --engine says")
+                return None
+            raise ConfigError(
+                f"--engine {value}: keeps no images, its runs take them from files or a registry",
+                hint="pass --engine docker or --engine podman; docs/runtimes.md says how a file is made of an image",
+            )
+        return super().convert(value, param, ctx)
+
+
 RUN_DIR = click.option(
     "--run-dir",
     type=_RunDir(path_type=Path),
@@ -112,7 +129,7 @@ REGISTRY = click.option(
 )
 ENGINE = click.option(
     "--engine",
-    type=click.Choice(["docker", "podman"]),
+    type=_Engine(ENGINES),
     envvar="PRIMUS_ENGINE",
     show_envvar=True,
     help="[default: docker, or podman where only that is]",

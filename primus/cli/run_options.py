@@ -59,7 +59,7 @@ RUN = stack(
         is_flag=True,
         envvar="PRIMUS_OFFLINE",
         show_envvar=True,
-        help="Pull nothing, and keep Hugging Face off the network.",
+        help="Touch no network: pull nothing, keep the libraries off it, and say before the start all that is missing.",
     ),
     click.option("--nodes", type=click.IntRange(1), help="Nodes of the run.  [default: $NNODES or 1]"),
     click.option(

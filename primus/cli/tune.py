@@ -151,7 +151,7 @@ def tune_products(
         source=Path(),
     )
     job = Job(
-        experiment=with_env(experiment, passed, offline=offline),
+        experiment=with_env(experiment, passed),
         image=image_of(name, runtime, chosen, dry=dry_run, say=note),
         run_dir=where,
         mounts=(*given, *(Mount(source=path, target=path, read_only=True) for path in shown)),

@@ -61,6 +61,7 @@ def mutable(plan: Mapping[str, Any], checkout: Path) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for target in plan["target"].values():
         found.update(dict.fromkeys(_of_arguments(target.get("args") or {})))
+        found.update(dict.fromkeys(_of_secrets(target.get("secret") or (), checkout)))
         for name, source in (target.get("contexts") or {}).items():
             why = _of_context(str(source), checkout)
             if why:
@@ -74,6 +75,20 @@ def _of_arguments(arguments: Mapping[str, str | None]) -> Iterator[str]:
             yield f"{name}={value}: has no digest"
     if arguments.get("APT_SNAPSHOT", "dated") == "":
         yield "APT_SNAPSHOT: is empty, so that packages are those of the day"
+
+
+# Files that say where packages come from. PyTorch's wheels have no hash in a lock, and an apt.conf can do anything.
+_SAY_WHERE = {"pip_conf": "says which index is asked", "apt_conf": "says which archive is asked"}
+
+
+def _of_secrets(secrets: Iterable[Any], checkout: Path) -> Iterator[str]:
+    """Newer buildx prints a secret as an object, older ones as text."""
+    for one in secrets:
+        said = one if isinstance(one, Mapping) else dict(part.partition("=")[::2] for part in str(one).split(","))
+        why = _SAY_WHERE.get(str(said.get("id")))
+        path = str(said.get("src") or "")
+        if why and not (checkout / path).resolve().is_relative_to(checkout.resolve()):
+            yield f"{said['id']}: {path} {why}, and is in no commit"
 
 
 def _of_context(source: str, checkout: Path) -> str:

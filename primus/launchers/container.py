@@ -146,9 +146,11 @@ def _launch(job: Job, view: Plain) -> int:
     lock.hold(job.run_dir, place.rank)  # makes the directory, as the user, before the engine could as root
     identity = found.id if found is not None else apptainer.identity(job.image)
     attempt = replace(direct.this_attempt(place.rank, job.slurm_job, environ), image_id=identity)
+    digest = next(iter(found.digests), "") if found is not None else ""
     if place.rank == 0 and not record.read("run.json"):  # nobody outside has written it
-        digest = next(iter(found.digests), "") if found is not None else ""
         record.start(job, launcher="container", image_id=identity, digest=digest)
+    elif place.rank == 0:
+        record.identified(identity, digest)
     if metrics.tells(job.experiment.framework, place):
         record.write("image.json", asdict(found) if found is not None else {"id": identity})
     record.begin(attempt)

@@ -242,7 +242,7 @@ def test_what_a_build_needs_of_its_site_are_secrets_and_a_context(bake: Any, tmp
     plan = bake("torchtitan", BUILD_WHEELS=str(tmp_path), BUILD_NETWORK="none", **variables)["target"]
     for name in ("torchtitan", "base-torch"):
         target = plan[name]
-        assert target.get("network", "none") == "none"  # buildx 0.13 heeds it but does not print it
+        assert target.get("network", "none") == "none"  # buildx 0.13 neither heeds nor prints it
         assert target["contexts"]["wheels"] == str(tmp_path)
         # Strings in buildx 0.13, objects in newer ones.
         secrets = [

@@ -37,7 +37,7 @@ def test_the_container_sees_what_it_reads_and_nothing_else(primus: Primus, sourc
         *("--null-tokenizer-pad-id=0", f"--tokenizer-model={here}/model", "--tokenizer-type=NullTokenizer"),
         *("--vocab-size=9", "--", f"{here}/in/a b.jsonl"),
     ]
-    assert outer[-len(inner) + 4 :] == inner[4:]  # but for `env` and its three assignments
+    assert outer[-len(inner) + 6 :] == inner[6:]  # but for `env` and its five assignments
 
 
 def test_all_that_is_wrong_is_said_at_once(primus: Primus, source: str, write: Write) -> None:

@@ -19,6 +19,7 @@ from primus.image.lock import Locked
 from primus.image.manifest import Manifest
 from primus.image.names import Reference, take_apart
 from primus.image.registry import Found
+from primus.record import Record
 
 from .conftest import Experiment, Primus, Write
 
@@ -183,6 +184,58 @@ def test_a_lock_that_is_none_is_named(write: Write, text: str, said: str) -> Non
     with pytest.raises(ConfigError, match=said) as error:
         lock.read(write(lock.NAME, text))
     assert lock.NAME in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [{"id": "pip_conf", "src": "/etc/pip.conf"}, "id=pip_conf,src=/etc/pip.conf", "id=apt_conf,src=/etc/apt.conf"],
+    ids=str,
+)
+def test_a_file_that_says_where_packages_come_from_is_no_commit(secret: Any) -> None:
+    plan = {"target": {"x": {"secret": [secret, "id=ca_bundle,src=/etc/ca.crt"]}}}
+    (found,) = publish.mutable(plan, Path("/checkout"))
+    assert "_conf: /etc/" in found
+    assert publish.mutable(plan, Path("/etc")) == ()
+
+
+def test_other_commands_name_the_locked_image_too(primus: Primus, experiment: Experiment, write: Write) -> None:
+    write("own.json", lock.text({("torchtitan", "cpu"): LOCKED, ("megatron", "cpu"): LOCKED}))
+    show = ("config", "show", experiment(), "--format=json")
+    assert json.loads(primus(*show).out)["image"] == "primus-torchtitan:0.1.0-cpu"
+    assert json.loads(primus(*show, "--lock=own.json").out)["image"] == f"{LOCKED.name}@{TWO}"
+    write("x.txt", "x")
+    data = ("data", "prepare-megatron", "x.txt", "--output=x", "--tokenizer-type=NullTokenizer", "--vocab-size=9")
+    more = ("--accelerator=cpu", "--dry-run")
+    assert f" {LOCKED.name}@{TWO} -m primus" in primus(*data, *more, "--lock=own.json").out
+    write(lock.NAME, Path("own.json").read_text())
+    assert json.loads(primus(*show).out)["image"] == f"{LOCKED.name}@{TWO}"
+    assert f" {LOCKED.name}@{TWO} -m primus" in primus(*data, *more).out
+    assert " primus-megatron:0.1.0-cpu -m primus" in primus(*data, *more, "--no-lock").out
+
+
+@pytest.mark.parametrize("where", ["settings", "variable"])
+def test_a_runtime_without_images_in_the_settings_is_no_usage_error(primus: Primus, write: Write, where: str) -> None:
+    if where == "settings":
+        write("primus.yaml", "engine: apptainer\n")
+    else:
+        os.environ["PRIMUS_ENGINE"] = "pyxis"
+    done = primus("image", "list")
+    assert done.code == 4  # there is no docker here
+    assert "keeps no images; docker or podman is asked" in done.err
+    assert "docker is not installed" in done.err
+    given = primus("image", "list", "--engine=apptainer")
+    assert given.code == 2
+    assert "pass --engine docker or --engine podman" in given.err
+
+
+def test_the_first_node_adds_to_the_record_what_it_ran() -> None:
+    record = Record(Path("run").absolute())
+    record.identified(ONE, TWO)
+    assert record.read("run.json") == {}  # nobody submitted it
+    record.write("run.json", {"image_id": "", "image_digest": "", "user": "me"})
+    record.identified(ONE, TWO)
+    record.identified(TWO, "")
+    assert record.read("run.json") == {"image_id": ONE, "image_digest": TWO, "user": "me"}
 
 
 def test_a_run_takes_the_locked_digest(primus: Primus, experiment: Experiment, write: Write) -> None:

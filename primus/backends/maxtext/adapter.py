@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,13 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
     }
     kind = experiment.args.get("dataset_type", "tfds")
     return ("load_parameters_path", "load_full_state_path", *data.get(kind, ("tokenizer_path", "dataset_path")))
+
+
+def fetched(experiment: Experiment) -> Iterator[tuple[str, str, str]]:
+    """TensorFlow Datasets, which is what MaxText reads unless told otherwise, fetches what no directory holds."""
+    kind = experiment.args.get("dataset_type", "tfds")
+    if kind in ("tfds", "c4_mlperf") and not experiment.args.get("dataset_path"):
+        yield "dataset_type", "", "write dataset_type: synthetic, hf or grain, or a dataset_path that holds the data"
 
 
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:

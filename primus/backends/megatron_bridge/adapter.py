@@ -63,6 +63,14 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
     )
 
 
+def fetched(experiment: Experiment) -> Iterator[tuple[str, str, str]]:
+    """A recipe's own model is a name on the hub, if nothing is said instead."""
+    if not experiment.args.get("hf_path"):
+        name, _ = recipes.model(experiment.args)
+        if name:
+            yield "flavor", name, "give a directory: hf_path"
+
+
 def problems(experiment: Experiment) -> Iterator[Problem]:
     """What keeps the experiment from being launched although each of its arguments is right."""
     for name in ("recipe", "flavor"):

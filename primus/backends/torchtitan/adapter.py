@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,24 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
     data = ("training.dataset_path", "validation.dataset_path", "model.hf_assets_path")
     synthetic = experiment.args.get("training", {}).get("dataset") == "synthetic"
     return ("checkpoint.initial_load_path", *(() if synthetic else data))
+
+
+def fetched(experiment: Experiment) -> Iterator[tuple[str, str, str]]:
+    """The arguments whose value stands for something on the hub, what that is, and what to write instead.
+
+    DATASETS of torchtitan/hf_datasets/text_datasets.py
+    """
+    sections = ("training", "validation") if _section(experiment, "validation").get("enable") else ("training",)
+    for name in sections:
+        said = _section(experiment, name)
+        dataset = said.get("dataset", "c4_test" if name == "training" else "c4_validation")
+        if dataset in ("c4", "c4_validation") and not said.get("dataset_path"):
+            yield f"{name}.dataset", "allenai/c4", f"give a directory that holds it: {name}.dataset_path"
+
+
+def _section(experiment: Experiment, name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] | None = experiment.args.get(name)
+    return found or {}
 
 
 def problems(experiment: Experiment) -> Iterator[Problem]:
