@@ -33,7 +33,7 @@ VERSION = click.option(
 )
 
 
-def _place(lock: Path | None) -> Path:
+def lock_path(lock: Path | None) -> Path:
     """Where the lock is, or belongs: beside the project's settings, or here."""
     if lock:
         return absolute(lock)
@@ -63,7 +63,7 @@ def lock(
     With a registry, what VERSION names there, and no image is fetched; without, the images of this machine. What the
     lock has of others stays. `primus run` then takes these, wherever their tags go. Prints the lock's path.
     """
-    path = _place(lock)
+    path = lock_path(lock)
     before = locks.read(path) if path.exists() else {}
     client = None if registry else Client(engine or default_engine())
     if client:
@@ -73,7 +73,7 @@ def lock(
     tag = f"{version}-{accelerator}"
     for name in known(names):
         if client:
-            one = _of_this_machine(client, repository(name), tag)
+            one = of_this_machine(client, repository(name), tag)
         else:
             there = open_registry(registry, name, plain_http)
             one = _of_registry(there, tag)
@@ -114,7 +114,7 @@ def _of_registry(there: Registry, tag: str) -> Locked | None:
     )
 
 
-def _of_this_machine(client: Client, name: str, tag: str) -> Locked | None:
+def of_this_machine(client: Client, name: str, tag: str) -> Locked | None:
     about = client.about(f"{name}:{tag}")
     if about is None:
         return None
@@ -160,7 +160,7 @@ def pull(
 
     The registry's answer, the room on the disk and, at the end, the image's ID are checked. Prints NAME@DIGEST.
     """
-    path = _place(lock)
+    path = lock_path(lock)
     locked = locks.read(path) if path.exists() and version is None else {}
     wanted = known(names) if names else tuple(name for name, target in locked if target == accelerator)
     if not wanted:
@@ -232,7 +232,7 @@ def prune(names: tuple[str, ...], all_but_locked: bool, lock: Path | None, engin
     Only images with our label, of FRAMEWORK... if some are named. What is locked stays, and what a container uses.
     """
     chosen = known(names)
-    path = _place(lock)
+    path = lock_path(lock)
     if all_but_locked and not path.exists():
         raise ConfigError("--all-but-locked: there is no lock", hint="primus image lock writes it")
     kept = {one.id for one in (locks.read(path) if path.exists() else {}).values()}
