@@ -165,7 +165,9 @@ def _inputs(arguments: Iterable[str], args: dict[str, Any]) -> Iterator[tuple[st
         for section in sections:
             place = place.get(section) or {}  # a section can be null
         value = place.get(key)
-        pairs = [(value, at) for at in range(len(value))] if isinstance(value, list) else [(place, key)]
+        pairs: list[tuple[Any, Any]] = [(place, key)]
+        if isinstance(value, list):
+            pairs = [(value, at) for at in range(len(value))]
         for holder, at in pairs:
             item = holder.get(at) if isinstance(holder, dict) else holder[at]
             if isinstance(item, str) and not isinstance(item, Template) and item:

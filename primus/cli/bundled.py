@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import primus
 from primus.errors import ConfigError, LaunchError
 from primus.experiment import Experiment
 from primus.experiment.render import resolved_yaml
@@ -100,14 +99,14 @@ def wheels(given: Path | None, into: Path, time: int, say: Say) -> dict[str, Pat
     if not any(path.name.startswith("primus-") for path in found):
         raise ConfigError(
             f"--wheels {given}: has no wheel of the launcher (primus-*.whl)",
-            hint="fill it in a checkout: pip wheel --wheel-dir DIR . -c base/requirements-launcher.txt",
+            hint="fill it in a checkout: pip wheel --wheel-dir DIR . -c base/requirements-host.txt",
         )
     return {f"wheels/{path.name}": path for path in found}
 
 
 def _make_wheels(into: Path, time: int, say: Say) -> None:
-    root = Path(primus.__file__).parent.parent
-    lock = root / "base" / "requirements-launcher.txt"
+    root = Path(__file__).parents[2]
+    lock = root / "base" / "requirements-host.txt"
     if not (lock.is_file() and (root / "pyproject.toml").is_file()):
         raise ConfigError(
             "the launcher is installed here, and in no checkout that its wheel could be made from",
@@ -149,7 +148,8 @@ def readme(name: str, made: Manifest, flags: Mapping[str, Sequence[str]]) -> str
     listed = "\n".join(
         f"- {one}{' (with ' + ' '.join(flags[one]) + ')' if flags.get(one) else ''}" for one in made.experiments
     )
-    since = "\n".join(f"- {one.tagged}, {one.id}" for one in made.since)
+    since = "".join(f"- {one.tagged}, {one.id}\n" for one in made.since)
+    since = f"\nOnly for hosts that have these images, whose layers are left out:\n\n{since}" if since else ""
     return f"""# {name}
 
 Images for training on AMD GPUs, the launcher that runs them, and experiments. Nothing of it needs a network.
@@ -163,7 +163,7 @@ cd {shlex.quote(folder)} && primus run --offline --config {first}{extra}
 | image | framework | accelerator | ID |
 |---|---|---|---|
 {images}
-{f"{chr(10)}Only for hosts that have these images, whose layers are left out:{chr(10)}{chr(10)}{since}{chr(10)}" if since else ""}
+{since}
 Experiments, to be run from the directory that has this file: what they read is in `data/`, by relative paths.
 
 {listed or "None."}

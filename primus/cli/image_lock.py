@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from primus.cli.settings import files, with_settings
 from primus.command import Command
 from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment.paths import absolute, shown
+from primus.image import load, oci, publish, transfer
 from primus.image import lock as locks
-from primus.image import publish, transfer
 from primus.image.engine import Client
 from primus.image.lock import Locked
 from primus.image.manifest import IN_IMAGE
@@ -144,6 +145,14 @@ def _inside(client: Client, image: str) -> Mapping[str, Any]:
 @TARGET
 @REGISTRY
 @click.option("--version", "version", help="A version, or a channel.  [default: what the lock has, else the package's]")
+@click.option(
+    "--from",
+    "source",
+    default="registry",
+    show_default=True,
+    metavar="registry|PATH",
+    help="Or: a bundle, a directory of bundles, one that is unpacked, an OCI layout.",
+)
 @LOCK
 @ENGINE
 @PLAIN_HTTP
@@ -152,6 +161,7 @@ def pull(
     accelerator: str,
     registry: str,
     version: str | None,
+    source: str,
     lock: Path | None,
     engine: str | None,
     plain_http: bool,
@@ -170,6 +180,9 @@ def pull(
         )
     client = Client(engine or default_engine())
     client.check()
+    if source != "registry":
+        _pull_from(client, absolute(source), wanted, accelerator, locked, version)
+        return
     for number, name in enumerate(wanted, 1):
         one = locked.get((name, accelerator))
         tag = one.tag if one else f"{version or __version__}-{accelerator}"
@@ -189,6 +202,40 @@ def pull(
             raise ImageError(f"{there.name}@{image.digest}: is {image.id}, and the lock says {one.id}")
         _fetch(client, there, image, f"{there.name}:{tag}", title, plain_http)
         click.echo(f"{there.name}@{image.digest}")
+
+
+def _pull_from(
+    client: Client,
+    path: Path,
+    wanted: tuple[str, ...],
+    accelerator: str,
+    locked: Mapping[tuple[str, str], Locked],
+    version: str | None,
+) -> None:
+    """From files: what is locked is known by its ID, or its digest; else an image of that version, by its tag."""
+    found = oci.sources(path)
+    for number, name in enumerate(wanted, 1):
+        one = locked.get((name, accelerator))
+        tag = one.tag if one else f"{version or __version__}-{accelerator}"
+        here = [
+            (source, image)
+            for source in found
+            for image in source.manifest.images
+            if (image.framework, image.accelerator) == (name, accelerator)
+        ]
+        same = [
+            (source, image)
+            for source, image in here
+            if (image.id == one.id or (one.digest and one.digest == image.digest) if one else image.tag == tag)
+        ]
+        if not same:
+            what = f"{one.tagged} ({one.id[:19]}), which is locked" if one else f"a {name} tagged {tag}"
+            has = ", ".join(f"{image.tagged} ({image.id[:19]})" for _, image in here) or f"none of {name}"
+            raise ImageError(f"{path}: has not {what}", hint=f"it has {has}")
+        source, image = same[0]
+        named = replace(image, name=one.name, tag=one.tag) if one else image
+        load.load(client, source, named, f"[{number}/{len(wanted)}] {named.tagged}", note)
+        click.echo(f"{named.name}@{one.digest}" if one and one.digest else named.tagged)
 
 
 def _fetch(client: Client, there: Registry, image: Found, tagged: str, title: str, plain_http: bool) -> None:

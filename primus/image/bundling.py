@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Union
+from typing import IO, Any
 
 from primus.errors import ImageError, LaunchError
 from primus.image import bundle
@@ -33,7 +33,7 @@ _PIECE = 1 << 20
 _LAYER = re.compile(r"(?:blobs/sha256/)?([0-9a-f]{64})(?:\.tar)?|[0-9a-f]{64}/layer\.tar")
 
 Say = Callable[[str], None]
-Content = Union[bytes, Path]
+Content = bytes | Path
 
 
 def _nothing(_image: Image) -> Mapping[str, bytes]:
@@ -191,7 +191,8 @@ def _saved(
     with subprocess.Popen(
         (client.engine, "save", *kind, image.id), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         try:
             with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
                 for member in tar:

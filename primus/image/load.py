@@ -1,4 +1,4 @@
-"""From a bundle into an engine and a directory: nothing is there under its name before each of its bytes was checked."""
+"""From a bundle into an engine and a directory: nothing has its name there before each of its bytes was checked."""
 
 from __future__ import annotations
 

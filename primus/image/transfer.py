@@ -97,7 +97,7 @@ def _feed(process: subprocess.Popen[str], pieces: Iterable[bytes], failed: list[
     assert process.stdin is not None
     try:
         for piece in pieces:
-            process.stdin.buffer.write(piece)
+            process.stdin.buffer.write(piece)  # type: ignore[attr-defined]  # the text's bytes
         process.stdin.close()
     except BrokenPipeError:  # it ended before it had read everything, and says why
         pass
