@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class Experiments:
     def _moved(self, path: Path) -> str:
         """Where a path is in the bundle, and all that it stands for with it."""
         if path.parent not in self.folders:
-            self.folders[path.parent] = _unused(f"data/{path.parent.name or 'root'}", "", self.folders.values())
+            self.folders[path.parent] = _unused(f"data/{path.parent.name or 'root'}", "", {*self.folders.values()})
         folder = self.folders[path.parent]
         for file in _files(path):
             name = f"{folder}/{file.relative_to(path.parent)}"
@@ -60,8 +60,7 @@ class Experiments:
         return f"./{folder}/{path.name}"
 
 
-def _unused(stem: str, ending: str, used: object) -> str:
-    assert hasattr(used, "__contains__")
+def _unused(stem: str, ending: str, used: Collection[str]) -> str:
     name, number = stem + ending, 1
     while name in used:
         number += 1
