@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from primus.cli.locked import LOCK, select
 from primus.cli.options import ACCELERATOR, ALLOW_UNKNOWN, ENGINE, PRESET_DIR, REGISTRY
 from primus.cli.registry import known
 from primus.cli.settings import with_settings
-from primus.errors import ConfigError, ImageError
+from primus.cli.slurm import STEP
+from primus.errors import ConfigError, ImageError, LaunchError, PrimusError
 from primus.experiment import load_experiment
 from primus.experiment.paths import absolute, shown
 from primus.image import bundle as bundles
@@ -26,7 +28,8 @@ from primus.image.engine import Client, digests_in
 from primus.image.lock import Locked
 from primus.image.names import build_command, reference, take_apart
 from primus.image.transfer import mb
-from primus.job import default_engine
+from primus.job import Slurm, default_engine
+from primus.launchers import on_nodes
 
 
 @click.command("bundle")
@@ -162,17 +165,38 @@ def _since(client: Client, path: Path) -> tuple[Image, ...]:
     help="Where experiments, data, wheels and lock go.  [default: the bundle's name, in this directory]",
 )
 @ENGINE
-def load_(file: Path, names: tuple[str, ...], to: Path | None, engine: str | None) -> None:
+@click.option("--launcher", type=click.Choice(["slurm"]), help="Load the images on each node of a job; FILE is shared.")
+@click.option("--nodes", type=click.IntRange(1), help="Of the job.  [default: those of the job that this is typed in]")
+@STEP
+@click.option("--slurm-task", is_flag=True, hidden=True)
+def load_(
+    file: Path,
+    names: tuple[str, ...],
+    to: Path | None,
+    engine: str | None,
+    launcher: str | None,
+    nodes: int | None,
+    slurm_task: bool,
+    **slurm_options: str | None,
+) -> None:
     """Check every byte of a bundle, load its images into the engine, and put its files into a directory.
 
     What is there already is skipped. Prints the name of each image.
     """
     path = absolute(file)
+    if slurm_task:
+        _on_this_node(path, names, engine)
+        return
+    if launcher == "slurm":
+        _on_each_node(path, names, to, engine or default_engine(), nodes, Slurm(**slurm_options))  # type: ignore[arg-type]
+        return
+    if nodes is not None or any(slurm_options.values()):
+        raise ConfigError("--nodes, --partition, ... are for a job of Slurm's", hint="add --launcher slurm")
     client = Client(engine or default_engine())
     client.check()
     source = bundles.read(path)
     images = chosen_images(source, names)
-    target = absolute(to) if to else Path.cwd() / path.name.removesuffix(".tar")
+    target = _target(path, to)
     load.check_room(source, target)
     load.check(source, note)
     for number, image in enumerate(images, 1):
@@ -180,6 +204,48 @@ def load_(file: Path, names: tuple[str, ...], to: Path | None, engine: str | Non
         click.echo(image.tagged)
     load.unpack(source, target, note)
     note(f"experiments, data, wheels and lock: {shown(target)}")
+
+
+def _target(path: Path, to: Path | None) -> Path:
+    return absolute(to) if to else Path.cwd() / path.name.removesuffix(".tar")
+
+
+def _on_this_node(path: Path, names: tuple[str, ...], engine: str | None) -> None:
+    """One task of a job: tells on stdout which node it is, and what became of it there."""
+    node = socket.gethostname()
+    try:
+        client = Client(engine or default_engine())
+        client.check()
+        source = bundles.read(path)
+        load.check(source, note)
+        for image in chosen_images(source, names):
+            load.load(client, source, image, f"{node}: {image.tagged}", note)
+    except PrimusError as error:
+        click.echo(f"{node}\t{error.problems[0].message}")
+        raise
+    click.echo(f"{node}\t")
+
+
+def _on_each_node(
+    path: Path, names: tuple[str, ...], to: Path | None, engine: str, nodes: int | None, slurm: Slurm
+) -> None:
+    source = bundles.read(path)
+    images = chosen_images(source, names)
+    load.check_room(source, _target(path, to))
+    words = ("image", "load", str(path), f"--engine={engine}", *(f"--framework={name}" for name in names))
+    found = on_nodes.run(on_nodes.argv(words, on_nodes.size(nodes, os.environ), slurm), note)
+    for node, wrong in found.items():
+        note(f"{node}: {wrong or 'loaded'}")
+    count = on_nodes.size(nodes, os.environ)
+    if len(found) < count or any(found.values()):
+        good = sum(not wrong for wrong in found.values())
+        raise LaunchError(
+            f"{path.name} is loaded on {good} of {count} nodes", hint="the same command again skips what is there"
+        )
+    load.check(source, note)
+    load.unpack(source, _target(path, to), note)
+    for image in images:
+        click.echo(image.tagged)
 
 
 def chosen_images(source: bundles.Bundle, names: tuple[str, ...]) -> tuple[Image, ...]:

@@ -25,8 +25,9 @@ LABELS = ("--change=LABEL io.primus.framework=torchtitan io.primus.accelerator=c
 
 
 def identity(name: str) -> str:
-    (about,) = inspect(name)  # type: ignore[misc]
-    return str(about["Id"])
+    found = inspect(name)
+    assert isinstance(found, list)
+    return str(found[0]["Id"])
 
 
 def test_a_bundle_trains_where_there_is_no_network(image: Callable[[str], str], tmp_path: Path) -> None:
@@ -87,8 +88,8 @@ def toys(docker: str, tmp_path: Path) -> Iterator[Path]:
     dockerfile = f"FROM {TOY}:first\nCOPY second /second\n"
     (tmp_path / "context").mkdir()
     (tmp_path / "context" / "second").write_bytes(b"second")
-    words = ("docker", "build", "--quiet", f"--tag={TOY}:second", "--file=-", str(tmp_path / "context"))
-    subprocess.run(words, input=dockerfile.encode(), check=True, capture_output=True)
+    build = ("docker", "build", "--quiet", f"--tag={TOY}:second", "--file=-", str(tmp_path / "context"))
+    subprocess.run(build, input=dockerfile.encode(), check=True, capture_output=True)
     _, lock = made("first", folder=tmp_path)
     made("second", since=lock, folder=tmp_path)
     made("big", folder=tmp_path)
@@ -142,7 +143,7 @@ def test_a_disk_that_is_full_while_loading(toys: Path) -> None:
         assert there.run("sh", "-c", "mkdir /small && mount -t tmpfs -o size=4k tmpfs /small").returncode == 0
         run = there.primus("image", "load", "second.tar", "--to=/small/to")
         assert run.returncode == 4, run.stdout
-        assert "make room" in run.stdout
+        assert "No space left on device" in run.stdout
         assert there.run("ls", "-A", "/small").stdout == ""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
+import sys
 import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +18,8 @@ from primus.errors import ConfigError, ImageError
 from primus.experiment import load_experiment
 from primus.image import bundle, bundling, load, oci
 from primus.image.bundle import Image, Layer, Manifest, Member, blob_name
+from primus.job import Slurm
+from primus.launchers import on_nodes
 from tests.unit.conftest import Experiment, Primus, Write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -256,7 +260,7 @@ def test_what_an_experiment_reads_comes_with_it(experiment: Experiment, write: W
     assert b"./data/somewhere/tokenizer" in text
     assert b"hidden" not in text
     assert list(found.data) == ["data/somewhere/tokenizer/tokenizer.json"]
-    found.add(load_experiment(path, environ={"SECRET_TOKEN": ""}), {}, lambda _text: None)
+    found.add(load_experiment(path, environ={"SECRET_TOKEN": "hidden"}), {}, lambda _text: None)
     assert list(found.files)[1] == "experiments/torchtitan/exp-2.yaml"
 
 
@@ -277,3 +281,34 @@ def test_something_must_be_named(primus: Primus) -> None:
     run = primus("image", "bundle", "--out", "x.tar")
     assert run.code == 2
     assert "--framework NAME, or --config FILE" in run.err
+
+
+def test_srun_loads_it_once_on_each_node() -> None:
+    words = on_nodes.argv(("image", "load", "/shared/a.tar"), 3, Slurm(partition="main", time="30"))
+    assert words == (
+        *("srun", "--nodes=3", "--ntasks=3", "--ntasks-per-node=1", "--partition=main", "--time=30"),
+        *("--job-name=primus-load", "--kill-on-bad-exit=0", "--wait=0"),
+        *(sys.executable, "-m", "primus", "image", "load", "/shared/a.tar", "--slurm-task"),
+    )
+
+
+def test_each_node_is_told_of(primus: Primus, write: Write) -> None:
+    write("bin/srun", "#!/bin/sh\nprintf 'n1\\t\\nn2\\tno room\\n'\n").chmod(0o755)
+    os.environ["PATH"] = f"{Path('bin').absolute()}:/usr/bin:/bin"
+    path = made()
+    run = primus("image", "load", path, "--launcher=slurm", "--nodes=3")
+    assert run.code == 4
+    assert "n1: loaded" in run.err
+    assert "n2: no room" in run.err
+    assert "loaded on 1 of 3 nodes" in run.err
+    assert not Path("toy").exists()
+    write("bin/srun", "#!/bin/sh\nprintf 'n1\\t\\nn2\\t\\n'\n")
+    run = primus("image", "load", path, "--launcher=slurm", "--nodes=2")
+    assert (run.code, run.out) == (0, "primus-torchtitan:1-cpu\n")
+    assert Path("toy/README.md").read_bytes() == b"read me"
+
+
+def test_how_many_nodes() -> None:
+    assert on_nodes.size(None, {"SLURM_JOB_NUM_NODES": "4"}) == 4
+    with pytest.raises(ConfigError, match="--nodes is missing"):
+        on_nodes.size(None, {})
