@@ -156,7 +156,7 @@ def _since(client: Client, path: Path) -> tuple[Image, ...]:
 
 
 @click.command("load")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("bundle", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--framework", "names", multiple=True, metavar="FRAMEWORK", help="Load only its image.")
 @click.option(
     "--to",
@@ -170,7 +170,7 @@ def _since(client: Client, path: Path) -> tuple[Image, ...]:
 @STEP
 @click.option("--slurm-task", is_flag=True, hidden=True)
 def load_(
-    file: Path,
+    bundle: Path,
     names: tuple[str, ...],
     to: Path | None,
     engine: str | None,
@@ -183,7 +183,7 @@ def load_(
 
     What is there already is skipped. Prints the name of each image.
     """
-    path = absolute(file)
+    path = absolute(bundle)
     if slurm_task:
         _on_this_node(path, names, engine)
         return
