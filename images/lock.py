@@ -34,6 +34,7 @@ class Lock:
     source: Path
     platform: tuple[str, ...]
     alone: bool = False  # only what the source names, without its dependencies
+    whole: bool = False  # for no image: with what these do not get from a lock
 
 
 def universal(python: str) -> tuple[str, ...]:
@@ -55,6 +56,7 @@ def locks() -> Iterator[Lock]:
     base = ROOT / "base"
     pyproject = ROOT / "pyproject.toml"
     yield Lock(output=base / "requirements-launcher.txt", source=pyproject, platform=universal("3.10"))
+    yield Lock(output=base / "requirements-host.txt", source=pyproject, platform=universal("3.10"), whole=True)
     for source in (base / "requirements-torch.in", base / "requirements-jax.cpu.in"):
         yield Lock(output=source.with_suffix(".txt"), source=source, platform=universal(lowest_python(source)))
     jax_rocm = base / "requirements-jax.rocm.in"
@@ -82,7 +84,8 @@ def compile_lock(lock: Lock, output: Path, excludes: Path, *, upgrade: bool) -> 
         *("uv", "pip", "compile", "--quiet", "--generate-hashes", "--only-binary=:all:", *lock.platform),
         *(["--no-deps"] if lock.alone else []),
         *(["--upgrade"] if upgrade else []),
-        *("--excludes", str(excludes), "--custom-compile-command", "uv run --no-project images/lock.py"),
+        *([] if lock.whole else ["--excludes", str(excludes)]),
+        *("--custom-compile-command", "uv run --no-project images/lock.py"),
         *("--output-file", str(output), str(lock.source.relative_to(ROOT))),
     ]
     subprocess.run(command, cwd=ROOT, check=True)

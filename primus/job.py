@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -120,37 +120,57 @@ def with_inputs(
     args: dict[str, Any] = _copy(experiment.args)
     found: list[Mount] = []
     missing = [*problems(experiment), *(adapter.refusals(experiment) if hasattr(adapter, "refusals") else ())]
-    for dotted in adapter.inputs(experiment):
+    for dotted, place, key, item in _inputs(adapter.inputs(experiment), args):
+        where = str(experiment.origins[dotted].origin) if dotted in experiment.origins else ""
+        path = absolute(item)
+        files = _needed(path)
+        if not files and (ours := shipped.instead(Path(item))):
+            path, files = ours, [ours]
+        if files:
+            place[key] = str(path)
+            for file in files:
+                if not any(file.is_relative_to(mount.target) for mount in (*mounts, *found)):
+                    found.append(Mount(source=file, target=file, read_only=True))
+        elif not _MORE_THAN_A_PATH.fullmatch(item) and (_is_path(item) or dotted not in adapter.HUB):
+            if not any(Path(item).is_relative_to(mount.target) for mount in mounts):
+                message = f"{dotted}: {path} does not exist on this machine"
+                missing.append(Problem(message=message, where=where, hint=_maker(dotted, path, adapter)))
+        elif offline and dotted in adapter.HUB and _is_name(item) and not cached(item, environ):
+            message = f"{dotted}: {item} is no path here, and not in this machine's cache of the Hugging Face hub"
+            hint = "fetch it where there is a network (hf download), or give a directory that holds it"
+            missing.append(Problem(message=message, where=where, hint=hint))
+    return replace(experiment, args=args), (*mounts, *found), tuple(missing)
+
+
+def with_inputs_at(experiment: Experiment, place_of: Callable[[Path], str]) -> tuple[Experiment, tuple[str, ...]]:
+    """The experiment with each input path that exists here replaced, and the names on a hub that it reads besides."""
+    adapter = import_module(f"primus.backends.{experiment.framework}.adapter")
+    args: dict[str, Any] = _copy(experiment.args)
+    names = []
+    for dotted, place, key, item in _inputs(adapter.inputs(experiment), args):
+        path = shipped.instead(Path(item)) or absolute(item)
+        if _needed(path):
+            place[key] = place_of(path)
+        elif dotted in adapter.HUB and _is_name(item):
+            names.append(f"{dotted}: {item}")
+    return replace(experiment, args=args), tuple(names)
+
+
+def _inputs(arguments: Iterable[str], args: dict[str, Any]) -> Iterator[tuple[str, Any, Any, str]]:
+    """Each text that the input arguments hold: the argument, and the mapping or list that has it under which key."""
+    for dotted in arguments:
         *sections, key = dotted.split(".")
         place: Any = args
         for section in sections:
             place = place.get(section) or {}  # a section can be null
         value = place.get(key)
-        where = str(experiment.origins[dotted].origin) if dotted in experiment.origins else ""
-        for index, item in enumerate(value if isinstance(value, list) else [value]):
-            if not isinstance(item, str) or isinstance(item, Template) or not item:
-                continue
-            path = absolute(item)
-            files = _needed(path)
-            if not files and (ours := shipped.instead(Path(item))):
-                path, files = ours, [ours]
-            if files:
-                if isinstance(value, list):
-                    value[index] = str(path)
-                else:
-                    place[key] = str(path)
-                for file in files:
-                    if not any(file.is_relative_to(mount.target) for mount in (*mounts, *found)):
-                        found.append(Mount(source=file, target=file, read_only=True))
-            elif not _MORE_THAN_A_PATH.fullmatch(item) and (_is_path(item) or dotted not in adapter.HUB):
-                if not any(Path(item).is_relative_to(mount.target) for mount in mounts):
-                    message = f"{dotted}: {path} does not exist on this machine"
-                    missing.append(Problem(message=message, where=where, hint=_maker(dotted, path, adapter)))
-            elif offline and dotted in adapter.HUB and _is_name(item) and not cached(item, environ):
-                message = f"{dotted}: {item} is no path here, and not in this machine's cache of the Hugging Face hub"
-                hint = "fetch it where there is a network (hf download), or give a directory that holds it"
-                missing.append(Problem(message=message, where=where, hint=hint))
-    return replace(experiment, args=args), (*mounts, *found), tuple(missing)
+        pairs: list[tuple[Any, Any]] = [(place, key)]
+        if isinstance(value, list):
+            pairs = [(value, at) for at in range(len(value))]
+        for holder, at in pairs:
+            item = holder.get(at) if isinstance(holder, dict) else holder[at]
+            if isinstance(item, str) and not isinstance(item, Template) and item:
+                yield dotted, holder, at, item
 
 
 def _needed(path: Path) -> list[Path]:

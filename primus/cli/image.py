@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from primus._version import __version__
+from primus.cli.image_bundle import bundle_, load_
 from primus.cli.image_channels import channels_, promote, rollback
 from primus.cli.image_lock import lock, prune, pull
 from primus.cli.image_publish import publish_
@@ -159,7 +160,7 @@ def patches_(framework: str, form: str, file: Path) -> None:
 
 for _command in (build, list_, inspect, patches_):
     with_settings(_command)
-for _command in (publish_, promote, rollback, channels_, lock, pull, prune):
+for _command in (publish_, promote, rollback, channels_, lock, pull, prune, bundle_, load_):
     image.add_command(_command)
 
 

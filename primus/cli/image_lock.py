@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from primus.cli.settings import files, with_settings
 from primus.command import Command
 from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment.paths import absolute, shown
+from primus.image import load, oci, publish, transfer
 from primus.image import lock as locks
-from primus.image import publish, transfer
 from primus.image.engine import Client
 from primus.image.lock import Locked
 from primus.image.manifest import IN_IMAGE
@@ -33,7 +34,7 @@ VERSION = click.option(
 )
 
 
-def _place(lock: Path | None) -> Path:
+def lock_path(lock: Path | None) -> Path:
     """Where the lock is, or belongs: beside the project's settings, or here."""
     if lock:
         return absolute(lock)
@@ -63,7 +64,7 @@ def lock(
     With a registry, what VERSION names there, and no image is fetched; without, the images of this machine. What the
     lock has of others stays. `primus run` then takes these, wherever their tags go. Prints the lock's path.
     """
-    path = _place(lock)
+    path = lock_path(lock)
     before = locks.read(path) if path.exists() else {}
     client = None if registry else Client(engine or default_engine())
     if client:
@@ -73,7 +74,7 @@ def lock(
     tag = f"{version}-{accelerator}"
     for name in known(names):
         if client:
-            one = _of_this_machine(client, repository(name), tag)
+            one = of_this_machine(client, repository(name), tag)
         else:
             there = open_registry(registry, name, plain_http)
             one = _of_registry(there, tag)
@@ -114,7 +115,7 @@ def _of_registry(there: Registry, tag: str) -> Locked | None:
     )
 
 
-def _of_this_machine(client: Client, name: str, tag: str) -> Locked | None:
+def of_this_machine(client: Client, name: str, tag: str) -> Locked | None:
     about = client.about(f"{name}:{tag}")
     if about is None:
         return None
@@ -144,6 +145,14 @@ def _inside(client: Client, image: str) -> Mapping[str, Any]:
 @TARGET
 @REGISTRY
 @click.option("--version", "version", help="A version, or a channel.  [default: what the lock has, else the package's]")
+@click.option(
+    "--from",
+    "source",
+    default="registry",
+    show_default=True,
+    metavar="registry|PATH",
+    help="Or: a bundle, a directory of bundles, one that is unpacked, an OCI layout.",
+)
 @LOCK
 @ENGINE
 @PLAIN_HTTP
@@ -152,6 +161,7 @@ def pull(
     accelerator: str,
     registry: str,
     version: str | None,
+    source: str,
     lock: Path | None,
     engine: str | None,
     plain_http: bool,
@@ -160,7 +170,7 @@ def pull(
 
     The registry's answer, the room on the disk and, at the end, the image's ID are checked. Prints NAME@DIGEST.
     """
-    path = _place(lock)
+    path = lock_path(lock)
     locked = locks.read(path) if path.exists() and version is None else {}
     wanted = known(names) if names else tuple(name for name, target in locked if target == accelerator)
     if not wanted:
@@ -170,6 +180,9 @@ def pull(
         )
     client = Client(engine or default_engine())
     client.check()
+    if source != "registry":
+        _pull_from(client, absolute(source), wanted, accelerator, locked, version)
+        return
     for number, name in enumerate(wanted, 1):
         one = locked.get((name, accelerator))
         tag = one.tag if one else f"{version or __version__}-{accelerator}"
@@ -189,6 +202,40 @@ def pull(
             raise ImageError(f"{there.name}@{image.digest}: is {image.id}, and the lock says {one.id}")
         _fetch(client, there, image, f"{there.name}:{tag}", title, plain_http)
         click.echo(f"{there.name}@{image.digest}")
+
+
+def _pull_from(
+    client: Client,
+    path: Path,
+    wanted: tuple[str, ...],
+    accelerator: str,
+    locked: Mapping[tuple[str, str], Locked],
+    version: str | None,
+) -> None:
+    """From files: what is locked is known by its ID, or its digest; else an image of that version, by its tag."""
+    found = oci.sources(path)
+    for number, name in enumerate(wanted, 1):
+        one = locked.get((name, accelerator))
+        tag = one.tag if one else f"{version or __version__}-{accelerator}"
+        here = [
+            (source, image)
+            for source in found
+            for image in source.manifest.images
+            if (image.framework, image.accelerator) == (name, accelerator)
+        ]
+        same = [
+            (source, image)
+            for source, image in here
+            if (image.id == one.id or (one.digest and one.digest == image.digest) if one else image.tag == tag)
+        ]
+        if not same:
+            what = f"{one.tagged} ({one.id[:19]}), which is locked" if one else f"a {name} tagged {tag}"
+            has = ", ".join(f"{image.tagged} ({image.id[:19]})" for _, image in here) or f"none of {name}"
+            raise ImageError(f"{path}: has not {what}", hint=f"it has {has}")
+        source, image = same[0]
+        named = replace(image, name=one.name, tag=one.tag) if one else image
+        load.load(client, source, named, f"[{number}/{len(wanted)}] {named.tagged}", note)
+        click.echo(f"{named.name}@{one.digest}" if one and one.digest else named.tagged)
 
 
 def _fetch(client: Client, there: Registry, image: Found, tagged: str, title: str, plain_http: bool) -> None:
@@ -232,7 +279,7 @@ def prune(names: tuple[str, ...], all_but_locked: bool, lock: Path | None, engin
     Only images with our label, of FRAMEWORK... if some are named. What is locked stays, and what a container uses.
     """
     chosen = known(names)
-    path = _place(lock)
+    path = lock_path(lock)
     if all_but_locked and not path.exists():
         raise ConfigError("--all-but-locked: there is no lock", hint="primus image lock writes it")
     kept = {one.id for one in (locks.read(path) if path.exists() else {}).values()}

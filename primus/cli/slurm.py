@@ -13,13 +13,16 @@ def _text(name: str, metavar: str, help: str) -> Any:
     return click.option(f"--{name}", metavar=metavar, envvar=f"PRIMUS_{name.upper()}", show_envvar=True, help=help)
 
 
-SLURM = stack(
-    _text("partition", "NAME", "Slurm's, as are all down to --sbatch-omit."),
+STEP = stack(
+    _text("partition", "NAME", "Slurm's, as are all that follow."),
     _text("account", "NAME", "Whom the job is charged to."),
     _text("qos", "NAME", "Quality of service."),
     _text("time", "TIME", "Time limit: minutes, or [days-]hours:minutes:seconds."),
     _text("reservation", "NAME", "Use a reservation's nodes."),
     click.option("--nodelist", metavar="HOSTS", help="Use these nodes."),
+)
+SLURM = stack(
+    STEP,
     click.option("--dependency", metavar="LIST", help="Start when these jobs are so far, e.g. afterok:1234."),
     click.option("--job-name", metavar="NAME", help="[default: the experiment's exp_name]"),
     click.option("--signal", metavar="SIG[@SECONDS]", help="Have the training sent a signal before the time limit."),

@@ -113,7 +113,7 @@ def load_argv(engine: str, archive: Path) -> tuple[str, ...]:
 
 def load(engine: str, archive: Path, identity: str) -> None:
     """Have the engine load the archive, unless it has the image; two launches on one machine load it once."""
-    with _alone(identity):
+    with alone(identity):
         client = Client(engine)
         if client.about(identity) is not None:
             return
@@ -129,7 +129,7 @@ def load(engine: str, archive: Path, identity: str) -> None:
 
 
 @contextlib.contextmanager
-def _alone(identity: str) -> Iterator[None]:
+def alone(identity: str) -> Iterator[None]:
     """Hold a lock of this machine's; without one, where no file can be made."""
     path = Path(tempfile.gettempdir()) / f"primus-{os.getuid()}-{identity[-12:]}.lock"
     try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from primus.errors import LaunchError
+from primus.errors import LaunchError, PrimusError
 
 _BEAT = 15.0  # seconds without a line after which we say that it goes on
 _TRIES = 3
@@ -26,13 +26,30 @@ _FINAL = re.compile(
 _UNPACKED = 5
 
 
-def run(words: Sequence[str], title: str, say: Callable[[str], None], *, cwd: Path | None = None) -> tuple[int, str]:
-    """Run a command to its end, its output going to stderr as it comes. Gives its exit code and last lines."""
+def run(
+    words: Sequence[str],
+    title: str,
+    say: Callable[[str], None],
+    *,
+    cwd: Path | None = None,
+    feed: Iterable[bytes] | None = None,
+) -> tuple[int, str]:
+    """Run a command to its end, its output going to stderr as it comes. Gives its exit code and last lines.
+
+    `feed` is what it reads; an error while that is made ends the command, and is raised.
+    """
     say(f"{title} ...")
     began = time.monotonic()
     try:
         process = subprocess.Popen(
-            words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1
+            words,
+            cwd=cwd,
+            stdin=None if feed is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            bufsize=1,
         )
     except OSError as error:
         raise LaunchError(f"cannot start {words[0]}: {error.strerror}") from error
@@ -48,6 +65,10 @@ def run(words: Sequence[str], title: str, say: Callable[[str], None], *, cwd: Pa
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
+    failed: list[BaseException] = []
+    feeder = threading.Thread(target=_feed, args=(process, feed, failed), daemon=True)
+    if feed is not None:
+        feeder.start()
     last: list[str] = []
     try:
         assert process.stdout is not None
@@ -57,6 +78,8 @@ def run(words: Sequence[str], title: str, say: Callable[[str], None], *, cwd: Pa
                 sys.stderr.write(line)
                 last = [*last[-9:], line.rstrip()]
         code = process.wait()
+        if feed is not None:
+            feeder.join()
     except BaseException:
         process.terminate()
         process.wait()
@@ -64,8 +87,23 @@ def run(words: Sequence[str], title: str, say: Callable[[str], None], *, cwd: Pa
     finally:
         over.set()
         thread.join()
+    if failed:
+        raise failed[0]
     say(f"{title}: {'done' if code == 0 else f'failed (exit code {code})'} after {time.monotonic() - began:.0f} s")
     return code, "\n".join(line for line in last if line)
+
+
+def _feed(process: subprocess.Popen[str], pieces: Iterable[bytes], failed: list[BaseException]) -> None:
+    assert process.stdin is not None
+    try:
+        for piece in pieces:
+            process.stdin.buffer.write(piece)  # type: ignore[attr-defined]  # the text's bytes
+        process.stdin.close()
+    except BrokenPipeError:  # it ended before it had read everything, and says why
+        pass
+    except (PrimusError, OSError) as error:
+        failed.append(error)
+        process.terminate()
 
 
 def run_again(
@@ -99,6 +137,20 @@ def to_fetch(
 def room(layers: Iterable[Mapping[str, Any]]) -> int:
     """Bytes of the engine's disk that fetching the layers takes."""
     return _UNPACKED * sum(int(layer["size"]) for layer in layers)
+
+
+def counter(title: str, total: int, say: Callable[[str], None]) -> Callable[[int], None]:
+    """Something to tell how many bytes were dealt with: it says how far that is, each time a while has passed."""
+    done, said = 0, time.monotonic()
+
+    def count(size: int) -> None:
+        nonlocal done, said
+        done += size
+        if time.monotonic() - said >= _BEAT:
+            said = time.monotonic()
+            say(f"{title}: {mb(done)} of {mb(total)}")
+
+    return count
 
 
 def mb(size: float) -> str:

@@ -149,10 +149,14 @@ def _directive(name: str, value: str | None) -> str:
 def srun(job: Job, slurm: Slurm) -> tuple[str, ...]:
     """srun and the size of its step, said again: it does not take all of that over from sbatch."""
     return (
-        *("srun", f"--nodes={job.nodes}", f"--ntasks={job.nodes}", "--ntasks-per-node=1"),
+        *once_on_each(job.nodes),
         *([f"--cpus-per-task={slurm.cpus_per_task}"] if slurm.cpus_per_task else []),
         "--kill-on-bad-exit=1",
     )
+
+
+def once_on_each(nodes: int | None) -> tuple[str, ...]:
+    return "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"
 
 
 def task(job: Job) -> tuple[str, ...]:

@@ -1,0 +1,169 @@
+"""Bundles against real engines: made here, loaded where there is no network, and trained from."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from primus.image import bundle, bundling
+from primus.image import lock as locks
+from primus.image.engine import Client
+from primus.image.lock import Locked
+from tests.launch.air_gap import host
+from tests.launch.support import EXAMPLES, inspect, primus
+
+TOY = "primus-bundle-toy"
+LABELS = ("--change=LABEL io.primus.framework=torchtitan io.primus.accelerator=cpu",)
+
+
+def identity(name: str) -> str:
+    found = inspect(name)
+    assert isinstance(found, list)
+    return str(found[0]["Id"])
+
+
+def test_a_bundle_trains_where_there_is_no_network(image: Callable[[str], str], tmp_path: Path) -> None:
+    ids = {image(name): identity(image(name)) for name in ("torchtitan", "maxtext")}
+    out = tmp_path / "both.tar"
+    configs = [f"--config={EXAMPLES[name]}" for name in ("torchtitan", "maxtext")]
+    run = primus("image", "bundle", f"--out={out}", *configs)
+    assert run.code == 0, run.output
+    with host(tmp_path) as there:
+        home = "/root/both"
+        loaded = there.primus("image", "load", "both.tar", f"--to={home}")
+        assert loaded.returncode == 0, loaded.stdout
+        for name, expected in ids.items():
+            assert there.run("docker", "image", "inspect", "--format={{.Id}}", name).stdout.strip() == expected
+        # A host that has Python, and nothing else.
+        steps = f"cd {home} && python3 -m venv /v && /v/bin/pip install -q --no-index --find-links wheels primus"
+        installed = there.run("sh", "-c", steps, source=False)
+        assert installed.returncode == 0, installed.stdout
+        for framework, last in (("torchtitan", "step: 30"), ("maxtext", "completed step: 19")):
+            config = f"experiments/{framework}/{EXAMPLES[framework].name}"
+            words = ("/v/bin/primus", "run", "--offline", f"--config={config}")
+            trained = there.run(*words, cwd=home, source=False)
+            assert trained.returncode == 0, trained.stdout
+            assert last in trained.stdout
+
+
+def layer(name: str, content: bytes) -> bytes:
+    """A layer with one file."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        member = tarfile.TarInfo(name)
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def made(tag: str, *, since: Path | None = None, folder: Path) -> tuple[Path, Path]:
+    """A bundle of a toy image and a lock that has it."""
+    locked = Locked(name=TOY, tag=tag, id=identity(f"{TOY}:{tag}"))
+    lock = folder / f"{tag}.lock.json"
+    lock.write_text(locks.text({("torchtitan", "cpu"): locked}), encoding="utf-8")
+    wheels = folder / "wheels"
+    wheels.mkdir(exist_ok=True)
+    (wheels / "primus-0.1.0-py3-none-any.whl").write_bytes(b"a wheel")
+    out = folder / f"{tag}.tar"
+    words = ("--framework=torchtitan", "--accelerator=cpu", f"--lock={lock}", f"--wheels={wheels}", f"--out={out}")
+    run = primus("image", "bundle", *words, *([f"--since={since}"] if since else []))
+    assert run.code == 0, run.output
+    return out, lock
+
+
+@pytest.fixture
+def toys(docker: str, tmp_path: Path) -> Iterator[Path]:
+    """Bundles of three images: `first`; `second`, which stands on it, without what first has; `big`."""
+    for tag, content in (("first", b"first"), ("big", os.urandom(40_000_000))):
+        words = ("docker", "import", *LABELS, "-", f"{TOY}:{tag}")
+        subprocess.run(words, input=layer(tag, content), check=True, capture_output=True)
+    dockerfile = f"FROM {TOY}:first\nCOPY second /second\n"
+    (tmp_path / "context").mkdir()
+    (tmp_path / "context" / "second").write_bytes(b"second")
+    build = ("docker", "build", "--quiet", f"--tag={TOY}:second", "--file=-", str(tmp_path / "context"))
+    subprocess.run(build, input=dockerfile.encode(), check=True, capture_output=True)
+    _, lock = made("first", folder=tmp_path)
+    made("second", since=lock, folder=tmp_path)
+    made("big", folder=tmp_path)
+    yield tmp_path
+    for tag in ("second", "first", "big"):
+        subprocess.run(("docker", "image", "rm", f"{TOY}:{tag}"), capture_output=True, check=False)
+
+
+def test_only_what_is_new(toys: Path, podman: str) -> None:
+    ids = {tag: identity(f"{TOY}:{tag}") for tag in ("first", "second")}
+    source = bundle.read(toys / "second.tar")
+    assert [bool(one.blob) for one in source.manifest.images[0].layers] == [False, True]
+    try:
+        to = f"--to={toys / 'to'}"
+        run = primus("image", "load", str(toys / "second.tar"), "--engine=podman", to)
+        assert run.code == 3, run.output
+        assert f"made for a host that has {TOY}:first" in run.output
+        for tag in ids:
+            run = primus("image", "load", str(toys / f"{tag}.tar"), "--engine=podman", f"--to={toys / tag}")
+            assert run.code == 0, run.output
+            about = Client(podman).about(f"{TOY}:{tag}")
+            assert about is not None
+            assert about["Id"] == ids[tag]
+        save = subprocess.run((podman, "save", f"{TOY}:second"), check=True, capture_output=True).stdout
+        assert b"first" in save
+    finally:
+        for tag in ("second", "first"):
+            subprocess.run((podman, "rmi", "--force", f"{TOY}:{tag}"), capture_output=True, check=False)
+
+
+def test_a_disk_that_is_full_while_loading(toys: Path) -> None:
+    ids = {tag: identity(f"{TOY}:{tag}") for tag in ("first", "second")}
+    understated(toys / "big.tar")
+    with host(toys, disk="64m") as there:
+        run = there.primus("image", "load", "second.tar")
+        assert run.returncode == 3, run.stdout
+        assert f"made for a host that has {TOY}:first" in run.stdout
+        for tag, expected in ids.items():
+            run = there.primus("image", "load", f"{tag}.tar")
+            assert run.returncode == 0, run.stdout
+            found = there.run("docker", "image", "inspect", "--format={{.Id}}", f"{TOY}:{tag}").stdout.strip()
+            assert found == expected
+        run = there.primus("image", "load", "big.tar")
+        assert run.returncode == 3, run.stdout
+        assert "no space left on device" in run.stdout
+        assert "its disk is full" in run.stdout
+        listed = there.run("docker", "image", "ls", "--all", "--format={{.Tag}}").stdout.split()
+        assert sorted(listed) == ["first", "second"]
+        assert not (toys / "big").exists()
+        assert "is here already" in there.primus("image", "load", "second.tar").stdout
+        assert there.run("sh", "-c", "mkdir /small && mount -t tmpfs -o size=4k tmpfs /small").returncode == 0
+        run = there.primus("image", "load", "second.tar", "--to=/small/to")
+        assert run.returncode == 4, run.stdout
+        assert "No space left on device" in run.stdout
+        assert there.run("ls", "-A", "/small").stdout == ""
+
+
+def understated(path: Path) -> None:
+    """Have a bundle say that its layers are small, so that the engine, and not we, finds the disk full."""
+    source = bundle.read(path)
+    images = tuple(
+        replace(image, layers=tuple(replace(one, size=0) for one in image.layers)) for image in source.manifest.images
+    )
+    manifest = replace(source.manifest, images=images)
+    files: dict[str, bundling.Content] = {name: b"".join(source.pieces(name)) for name in source.manifest.members}
+    head = bundle.head(manifest.text(), None)
+    bundling._assemble(head, manifest, files, path.with_suffix(".part"), path, lambda _text: None)
+
+
+def test_a_bundle_is_a_layout_that_others_load(toys: Path, podman: str) -> None:
+    expected = identity(f"{TOY}:first")
+    try:
+        subprocess.run((podman, "load", f"--input={toys / 'first.tar'}"), check=True, capture_output=True)
+        done = subprocess.run((podman, "image", "inspect", expected), check=True, capture_output=True, text=True)
+        assert json.loads(done.stdout)[0]["Id"] == expected.removeprefix("sha256:")
+    finally:
+        subprocess.run((podman, "rmi", "--force", expected), capture_output=True, check=False)
