@@ -8,6 +8,10 @@ variable "ACCELERATOR" { default = "rocm" }   # rocm or cpu
 variable "REVISION"    { default = "" }       # commit and repository, for the labels
 variable "SOURCE"      { default = "" }
 
+# Seconds since 1970 that the image's configuration gives as the time of its making: the commit's
+# (git log -1 --format=%ct), so that a second build from clean has the same Image ID.  Empty: when it is built.
+variable "SOURCE_DATE_EPOCH" { default = "" }
+
 # The OS image, by digest: Ubuntu 24.04 of 2026-10-02, as public Dockerfiles resolved the tag then.  For cpu, any
 # Debian or Ubuntu with Python 3.11 or newer can replace it; BASE_IMAGE_JAX does so for base-jax alone
 # (MaxText wants Python 3.12).  APT_SNAPSHOT dates its packages; "" for an archive without snapshots, like Debian's.
@@ -188,6 +192,7 @@ function "validated" {
 
 target "_common" {
   context = "."
+  args    = { SOURCE_DATE_EPOCH = SOURCE_DATE_EPOCH == "" ? null : SOURCE_DATE_EPOCH }
   network = BUILD_NETWORK == "" ? null : BUILD_NETWORK
   secret = concat(
     [for path in compact([BUILD_PIP_CONF]) : "id=pip_conf,src=${path}"],
@@ -211,7 +216,7 @@ target "shared" {
 
 # The primus package alone; every backend copies it in last.
 target "launcher" {
-  context    = "."
+  inherits   = ["_common"]
   dockerfile = "base/launcher.Dockerfile"
   tags       = tags("launcher")
 }

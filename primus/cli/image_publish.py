@@ -75,6 +75,9 @@ def publish_(
     revision = _git(root, "rev-parse", "HEAD").strip()
     registry = registry.rstrip("/")
     variables = {"ACCELERATOR": accelerator, "REGISTRY": registry, "VERSION": version, "REVISION": revision}
+    # The same commit, built anew, is the same image.
+    committed = _git(root, "log", "-1", "--format=%ct").strip()
+    variables["SOURCE_DATE_EPOCH"] = os.environ.get("SOURCE_DATE_EPOCH") or committed
     file = Path(file.name)  # in its own folder: bake takes the paths inside from where it runs
     plan = _plan(publish.bake(file, targets, print_only=True), variables, root)
     found = publish.mutable(plan, root)
