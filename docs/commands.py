@@ -65,7 +65,8 @@ def _row(option: click.Parameter, context: click.Context) -> str | None:
         return None
     names = ", ".join(code(name) for name in (*option.opts, *option.secondary_opts))
     takes = "" if option.is_flag or option.count else f" {code(option.make_metavar(context))}"
-    return f"| {names}{takes} | {code(_variable(option))} | {code(_default(option, context))} | {cell(option.help or '')} |"
+    default = code(_default(option, context))
+    return f"| {names}{takes} | {code(_variable(option))} | {default} | {cell(option.help or '')} |"
 
 
 def _variable(option: click.Option) -> str:

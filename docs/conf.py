@@ -12,3 +12,4 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 highlight_language = "text"  # a block that names no language is commands or output
 nitpicky = True
+smartquotes = False  # options keep their two dashes
