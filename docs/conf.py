@@ -13,3 +13,4 @@ html_css_files = ["site.css"]
 highlight_language = "text"  # a block that names no language is commands or output
 nitpicky = True
 smartquotes = False  # options keep their two dashes
+html_show_copyright = False

@@ -68,7 +68,8 @@ def _words(value: object) -> str:
 def _remarks(row: dict[str, Any], bounds: dict[str, str]) -> str:
     remarks = []
     if "choices" in row:
-        remarks.append("one of " + ", ".join(code(choice) for choice in row["choices"]))
+        more = f" and {len(row['choices']) - 12} more" if len(row["choices"]) > 12 else ""
+        remarks.append("one of " + ", ".join(code(choice) for choice in row["choices"][:12]) + more)
     if row["name"] in bounds:
         remarks.append(code(bounds[row["name"]]))
     if "family" in row:
