@@ -14,7 +14,7 @@ TORCH_INSTALL = --retries 1 --no-deps -r base/requirements-torch.cpu.txt
 EDITABLE = --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 PIP_INSTALL = -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 
 demo: .venv-torchtitan/ready
 	@.venv-torchtitan/bin/python examples/demo.py
@@ -29,6 +29,10 @@ lint: .venv/ready
 	.venv/bin/hadolint base/*Dockerfile images/*/Dockerfile
 	.venv/bin/shellcheck .ci/run .ci/host/*.sh examples/slurm/*.sh
 
+# The documentation as a site, in output/site.
+docs: .venv-docs/ready
+	.venv-docs/bin/python docs/build.py output/site
+
 bench: .venv/ready
 	.venv/bin/python benchmarks/startup.py
 	.venv/bin/python benchmarks/check.py
@@ -41,6 +45,11 @@ clean:
 	$(PYTHON) -m venv .venv
 	.venv/bin/python $(PIP_INSTALL) --require-hashes -r tests/requirements.txt
 	.venv/bin/python $(PIP_INSTALL) $(EDITABLE)
+	@touch $@
+
+.venv-docs/ready: docs/requirements.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python $(PIP_INSTALL) --require-hashes -r docs/requirements.txt
 	@touch $@
 
 # TorchTitan and the launcher in one Python: what the CPU image holds, outside of any image.

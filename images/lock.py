@@ -73,6 +73,8 @@ def locks() -> Iterator[Lock]:
     for name, output in (("kernels.in", "kernels.rocm.txt"), ("tools.in", "tools.txt")):
         for source in sorted(ROOT.glob(f"images/*/{name}")):
             yield Lock(output=source.with_name(output), source=source, platform=ROCM)
+    site = ROOT / "docs" / "requirements.in"
+    yield Lock(output=site.with_suffix(".txt"), source=site, platform=universal(lowest_python(site)))
     for source in sorted(ROOT.glob("images/*/no-deps.in")):
         platform = universal(lowest_python(source))
         yield Lock(output=source.with_suffix(".txt"), source=source, platform=platform, alone=True)

@@ -10,6 +10,8 @@ import click
 import pytest
 
 from primus.cli import cli
+from primus.experiment.schema import frameworks, schema
+from primus.experiment.yaml import read
 
 from .conftest import Primus, Write
 
@@ -114,3 +116,68 @@ def test_links_lead_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
     local = [target for target in targets if "://" not in target]
     assert [target for target in local if not (path.parent / target).exists()] == []
+
+
+def anchors(path: Path) -> set[str]:
+    """What a link to a heading of this document may say, as the forge and the site make it."""
+    headings = re.findall(r"^#+ (.+)$", _BLOCK.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_headings(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", path.read_text(encoding="utf-8"))
+    targets = [((path.parent / target) if target else path, anchor) for target, anchor in links]
+    assert [anchor for target, anchor in targets if anchor not in anchors(target)] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_paths_that_are_named_exist(path: Path) -> None:
+    named = re.findall(r"`((?:primus|docs|examples|images|base|tests)/[\w./-]+)`", path.read_text(encoding="utf-8"))
+    if path.name in ("differences.md", "migrating.md"):
+        return  # they also name what is upstream's
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_yaml_is_read_by_the_launcher(path: Path, write: Write) -> None:
+    for block in re.findall(r"^```yaml\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        read(write("block.yaml", block), layer="documents")
+
+
+@pytest.mark.parametrize("framework", frameworks())
+def test_the_guide_names_arguments_that_there_are(framework: str) -> None:
+    text = (ROOT / "docs/pretraining.md").read_text(encoding="utf-8")
+    table = re.search(rf"^\| {framework} \| arguments \|\n\|.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert table is not None
+    values = {"synthetic", "quantize.linear.float8"}
+    known = schema(framework)
+    names = set(re.findall(r"`([^`]+)`", table[1])) - values
+    assert {name for name in names if name not in known.arguments and name not in known.sections} == set()
+
+
+def test_every_backend_has_what_the_page_about_adding_one_lists() -> None:
+    text = (ROOT / "docs/adding-a-backend.md").read_text(encoding="utf-8")
+    files = re.findall(r"^\| `([\w.]+\.(?:py|json))` \| (?!optional)", text, re.MULTILINE)
+    assert len(files) > 5
+    for name in frameworks():
+        assert [file for file in files if not (ROOT / "primus/backends" / name / file).exists()] == []
+        adapter = (ROOT / "primus/backends" / name / "adapter.py").read_text(encoding="utf-8")
+        needed = re.findall(r"^\| `(\w+)(?:\(.*\))?` \| (?!optional)", text, re.MULTILINE)
+        assert [item for item in needed if not re.search(rf"^(?:def )?{item}\b", adapter, re.MULTILINE)] == []
+
+
+def test_every_page_is_in_the_navigation(tmp_path: Path) -> None:
+    from docs import build
+
+    build.stage(tmp_path)
+    home = (tmp_path / "index.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^[\w./-]+$", home, re.MULTILINE))
+    pages = {str(path.relative_to(tmp_path).with_suffix("")) for path in tmp_path.rglob("*.md")}
+    assert pages - listed == {"index"}
+    commands = (tmp_path / "reference/commands.md").read_text(encoding="utf-8")
+    assert "## primus config check" in commands
+    assert "`PRIMUS_LAUNCHER`" in commands
+    for name in frameworks():
+        text = (tmp_path / f"reference/{name}-parameters.md").read_text(encoding="utf-8")
+        assert [argument for argument in schema(name).arguments if f"| `{argument}` |" not in text] == []
