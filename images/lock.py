@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# torch and triton come with base/requirements-torch.<accelerator>.txt, builds that no lock of ours can hash;
-# python-on-whales drives an engine, and there is none in an image.
-EXCLUDES = "torch\ntriton\npython-on-whales\n"
+# torch and triton come with base/requirements-torch.<accelerator>.txt, builds that no lock of ours can hash.
+EXCLUDES = "torch\ntriton\n"
 # The ROCm images are always Ubuntu 24.04; the CPU locks also serve test images and virtual environments.
 ROCM = ("--python-version=3.12", "--python-platform=x86_64-manylinux_2_39")
 # ... but for those on a vendor's image, which has the Python it has.
@@ -34,7 +33,6 @@ class Lock:
     source: Path
     platform: tuple[str, ...]
     alone: bool = False  # only what the source names, without its dependencies
-    whole: bool = False  # for no image: with what these do not get from a lock
 
 
 def universal(python: str) -> tuple[str, ...]:
@@ -56,7 +54,6 @@ def locks() -> Iterator[Lock]:
     base = ROOT / "base"
     pyproject = ROOT / "pyproject.toml"
     yield Lock(output=base / "requirements-launcher.txt", source=pyproject, platform=universal("3.10"))
-    yield Lock(output=base / "requirements-host.txt", source=pyproject, platform=universal("3.10"), whole=True)
     for source in (base / "requirements-torch.in", base / "requirements-jax.cpu.in"):
         yield Lock(output=source.with_suffix(".txt"), source=source, platform=universal(lowest_python(source)))
     jax_rocm = base / "requirements-jax.rocm.in"
@@ -86,8 +83,7 @@ def compile_lock(lock: Lock, output: Path, excludes: Path, *, upgrade: bool) -> 
         *("uv", "pip", "compile", "--quiet", "--generate-hashes", "--only-binary=:all:", *lock.platform),
         *(["--no-deps"] if lock.alone else []),
         *(["--upgrade"] if upgrade else []),
-        *([] if lock.whole else ["--excludes", str(excludes)]),
-        *("--custom-compile-command", "uv run --no-project images/lock.py"),
+        *("--excludes", str(excludes), "--custom-compile-command", "uv run --no-project images/lock.py"),
         *("--output-file", str(output), str(lock.source.relative_to(ROOT))),
     ]
     subprocess.run(command, cwd=ROOT, check=True)

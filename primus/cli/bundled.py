@@ -98,14 +98,14 @@ def wheels(given: Path | None, into: Path, time: int, say: Say) -> dict[str, Pat
     if not any(path.name.startswith("primus-") for path in found):
         raise ConfigError(
             f"--wheels {given}: has no wheel of the launcher (primus-*.whl)",
-            hint="fill it in a checkout: pip wheel --wheel-dir DIR . -c base/requirements-host.txt",
+            hint="fill it in a checkout: pip wheel --wheel-dir DIR . -c base/requirements-launcher.txt",
         )
     return {f"wheels/{path.name}": path for path in found}
 
 
 def _make_wheels(into: Path, time: int, say: Say) -> None:
     root = Path(__file__).parents[2]
-    lock = root / "base" / "requirements-host.txt"
+    lock = root / "base" / "requirements-launcher.txt"
     if not (lock.is_file() and (root / "pyproject.toml").is_file()):
         raise ConfigError(
             "the launcher is installed here, and in no checkout that its wheel could be made from",

@@ -7,11 +7,12 @@ import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from primus._version import __version__
+from primus.cli import note
 from primus.cli.image_bundle import bundle_, load_
 from primus.cli.image_channels import channels_, promote, rollback
 from primus.cli.image_lock import lock, prune, pull
@@ -20,13 +21,11 @@ from primus.cli.options import ENGINE, REGISTRY, TARGET
 from primus.cli.settings import with_settings
 from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment.schema import frameworks
+from primus.image import bake, transfer
 from primus.image.engine import Client
 from primus.image.names import build_command, reference
 from primus.image.patches import patches
 from primus.job import default_engine
-
-if TYPE_CHECKING:
-    from python_on_whales import DockerClient
 
 FILE = click.option(
     "--file", "file", type=click.Path(path_type=Path), default=Path("docker-bake.hcl"), show_default=True
@@ -65,24 +64,19 @@ def build(
     for target in targets:
         if target not in (*SHARED, *frameworks()):
             raise ConfigError(f"{target}: there is no such image", hint=known(target))
-    from python_on_whales.exceptions import DockerException
-
     if shutil.which("docker") is None:
         hint = "bake is Docker's; podman can run what it built: docker save IMAGE | podman load"
         raise LaunchError("docker is not installed", hint=hint)
-    client = _client("docker", ask=not print_only)
     variables = {"ACCELERATOR": accelerator, "REGISTRY": registry.rstrip("/"), "VERSION": version}
-    wanted: list[Any] = list(targets)
-    try:
-        plan: Any = client.buildx.bake(wanted, files=[file], variables=variables, print=True)
-        if print_only:
-            click.echo(json.dumps(plan, indent=2))
-            return
-        for line in client.buildx.bake(wanted, files=[file], variables=variables, stream_logs=True, progress="plain"):
-            click.echo(line.rstrip("\n"), err=True)
-    except DockerException as error:
-        said = (error.stderr or "").strip()
-        raise ImageError(f"the build failed (exit code {error.return_code}){': ' if said else ''}{said}") from error
+    plan = bake.plan(file, targets, variables)
+    if print_only:
+        click.echo(json.dumps(plan, indent=2))
+        return
+    Client("docker").check()
+    words = bake.with_variables(variables, bake.command(file, targets))
+    code, last = transfer.run(words, f"building {', '.join(targets) or 'all'}", note)
+    if code:
+        raise ImageError(f"the build failed (exit code {code})", hint=last.splitlines()[-1] if last else "")
     for target in plan["group"].get("default", {}).get("targets", ()):
         for tag in plan["target"].get(target, {}).get("tags", ()):
             click.echo(tag)
@@ -94,7 +88,9 @@ def build(
 @ENGINE
 def list_(accelerator: str | None, form: str, engine: str | None) -> None:
     """List the Primus images on this machine."""
-    rows = [row for row in _local(_client(engine or default_engine())) if accelerator in (None, row["accelerator"])]
+    client = Client(engine or default_engine())
+    client.check()
+    rows = [row for row in _local(client) if accelerator in (None, row["accelerator"])]
     if form == "json":
         click.echo(json.dumps(rows, indent=2))
         return
@@ -111,29 +107,23 @@ def list_(accelerator: str | None, form: str, engine: str | None) -> None:
 @ENGINE
 def inspect(framework_or_image: str, accelerator: str, registry: str, engine: str | None) -> None:
     """Print what an image is: its labels, and the manifest inside it, with every package's version, as JSON."""
-    from python_on_whales.exceptions import DockerException, NoSuchImage
-
-    engine = engine or default_engine()
+    client = Client(engine or default_engine())
+    client.check()
     name = framework_or_image
     if name in frameworks():
         name = reference(name, accelerator, registry=registry)
-    client = _client(engine)
-    try:
-        found = client.image.inspect(name)
-        manifest = client.run(name, ["cat", "/etc/primus/image.json"], remove=True, networks=["none"], pull="never")
-    except NoSuchImage as error:
+    about = client.about(name)
+    if about is None:
         ours = framework_or_image in frameworks()
         hint = f"build it: {build_command(framework_or_image, accelerator)}" if ours else known(framework_or_image)
-        raise ImageError(f"{name} is not on this machine", hint=hint) from error
-    except DockerException as error:
-        raise ImageError(f"{name} is not a Primus image: it has no /etc/primus/image.json") from error
+        raise ImageError(f"{name} is not on this machine", hint=hint)
     document = {
         "image": name,
-        "id": found.id,
-        "digests": found.repo_digests,
-        "size_mb": round((found.size or 0) / 1e6),
-        "labels": found.config.labels if found.config else {},
-        "manifest": json.loads(str(manifest)),
+        "id": about["Id"],
+        "digests": about.get("RepoDigests") or [],
+        "size_mb": round(int(about.get("Size") or 0) / 1e6),
+        "labels": (about.get("Config") or {}).get("Labels") or {},
+        "manifest": client.inside(name),
     }
     click.echo(json.dumps(document, indent=2))
 
@@ -185,31 +175,20 @@ def known(name: str) -> str:
     return (f"did you mean {near[0]}? " if near else "") + f"images: {', '.join((*frameworks(), *SHARED))}"
 
 
-def _client(engine: str, *, ask: bool = True) -> DockerClient:
-    """python-on-whales' client, imported here: it takes half a second that no other command should wait.
-
-    `ask` whether the engine answers first; its definition of a build can be printed without one.
-    """
-    if ask:
-        Client(engine).check()
-    from python_on_whales import DockerClient
-
-    return DockerClient(client_call=[engine], client_type=engine)  # type: ignore[arg-type]
-
-
-def _local(client: DockerClient) -> list[dict[str, Any]]:
+def _local(client: Client) -> list[dict[str, Any]]:
     rows = []
-    for item in client.image.list(filters={"label": "io.primus.framework"}):
-        labels = (item.config.labels if item.config else None) or {}
+    for identifier in client.ids("label=io.primus.framework"):
+        about = client.about(identifier) or {}
+        labels = (about.get("Config") or {}).get("Labels") or {}
         rows += [
             {
                 "image": tag,
                 "framework": labels.get("io.primus.framework", ""),
                 "accelerator": labels.get("io.primus.accelerator", ""),
                 "version": labels.get("org.opencontainers.image.version", ""),
-                "size_mb": round((item.size or 0) / 1e6),
-                "id": item.id.removeprefix("sha256:")[:12],
+                "size_mb": round(int(about.get("Size") or 0) / 1e6),
+                "id": identifier.removeprefix("sha256:")[:12],
             }
-            for tag in item.repo_tags or ()  # an untagged one is what a newer build replaced
+            for tag in about.get("RepoTags") or ()  # an untagged one is what a newer build replaced
         ]
     return sorted(rows, key=lambda row: str(row["image"]))

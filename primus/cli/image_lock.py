@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -127,17 +124,8 @@ def of_this_machine(client: Client, name: str, tag: str) -> Locked | None:
         digest="",
         size=int(about.get("Size") or 0),
         labels=labels,
-        inside=_inside(client, about["Id"]),
+        inside=client.inside(about["Id"]),
     )
-
-
-def _inside(client: Client, image: str) -> Mapping[str, Any]:
-    words = (client.engine, "run", "--rm", "--network=none", "--pull=never", "--entrypoint=cat", image, str(IN_IMAGE))
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ImageError(f"{image} is not a Primus image: it has no {IN_IMAGE}")
-    found: Mapping[str, Any] = json.loads(done.stdout)
-    return found
 
 
 @click.command()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
 import subprocess
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from primus.cli.registry import PLAIN_HTTP, REGISTRY
 from primus.cli.settings import with_settings
 from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment.schema import frameworks
-from primus.image import publish, transfer
+from primus.image import bake, publish, transfer
 from primus.image.engine import Client
 from primus.image.names import repository, take_apart
 from primus.image.registry import Found, Registry
@@ -79,7 +77,7 @@ def publish_(
     committed = _git(root, "log", "-1", "--format=%ct").strip()
     variables["SOURCE_DATE_EPOCH"] = os.environ.get("SOURCE_DATE_EPOCH") or committed
     file = Path(file.name)  # in its own folder: bake takes the paths inside from where it runs
-    plan = _plan(publish.bake(file, targets, print_only=True), variables, root)
+    plan = bake.plan(file, targets, variables, root)
     found = publish.mutable(plan, root)
     if not allow_mutable:
         publish.check_mutable(found)
@@ -90,7 +88,7 @@ def publish_(
     wanted = [_target(name, plan, plain_http) for name in plan["group"]["default"]["targets"]]
     for one in wanted:  # before hours of building
         one.registry.may_push()
-    words = publish.bake(file, targets)
+    words = bake.command(file, targets)
     if dry_run:
         assignments = [f"{name}={value}" for name, value in variables.items()]
         click.echo(shlex.join(["env", *assignments, *words]))
@@ -100,7 +98,7 @@ def publish_(
             click.echo(shlex.join(publish.push(f"{one.registry.name}:{publish.content_tag('ID')}")))
         return
     code, last = transfer.run(
-        _with(variables, words), f"building {', '.join(one.target for one in wanted)}", note, cwd=root
+        bake.with_variables(variables, words), f"building {', '.join(one.target for one in wanted)}", note, cwd=root
     )
     if code:
         raise ImageError(f"the build failed (exit code {code})", hint=last.splitlines()[-1] if last else "")
@@ -148,22 +146,6 @@ def _target(name: str, plan: dict[str, Any], plain_http: bool) -> _Target:
         reference=reference,
         registry=Registry(parts.host, parts.path, plain_http=plain_http, say=note),
     )
-
-
-def _plan(words: tuple[str, ...], variables: dict[str, str], root: Path) -> dict[str, Any]:
-    environ = {**os.environ, **variables}
-    try:
-        done = subprocess.run(words, cwd=root, env=environ, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise LaunchError(f"cannot start docker: {error.strerror}", hint="bake is Docker's: install it") from None
-    if done.returncode:
-        raise ImageError(f"docker-bake.hcl: {done.stderr.strip().splitlines()[-1]}")
-    plan: dict[str, Any] = json.loads(done.stdout)
-    return plan
-
-
-def _with(variables: dict[str, str], words: tuple[str, ...]) -> tuple[str, ...]:
-    return ("env", *(f"{name}={value}" for name, value in variables.items()), *words)
 
 
 def _id(reference: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from primus.errors import ImageError, LaunchError, Problem
-from primus.image.manifest import Manifest, from_labels
+from primus.image.manifest import IN_IMAGE, Manifest, from_labels
 from primus.image.names import build_command, take_apart
 from primus.image.runtimes import RUNTIMES
 
@@ -115,6 +115,15 @@ class Client:
         about: dict[str, Any] = json.loads(done.stdout)[0]
         about["Id"] = f"sha256:{about.get('Id', '').removeprefix('sha256:')}"  # podman leaves that out
         return about
+
+    def inside(self, image: str) -> Mapping[str, Any]:
+        """What a local image says of itself inside: its /etc/primus/image.json. Raises ImageError if it has none."""
+        words = ("run", "--rm", "--network=none", "--pull=never", "--entrypoint=cat", image, str(IN_IMAGE))
+        done = self._run(*words)
+        if done.returncode:
+            raise ImageError(f"{image} is not a Primus image: it has no {IN_IMAGE}")
+        found: Mapping[str, Any] = json.loads(done.stdout)
+        return found
 
     def ids(self, *filters: str) -> list[str]:
         """The IDs of the local images that the filters let through, each once."""

@@ -32,15 +32,6 @@ def check_version(version: str) -> None:
         raise ConfigError(f"--version {version}: looks like a tag of an image's content", hint=hint)
 
 
-def bake(file: Path, targets: Iterable[str], *, print_only: bool = False) -> tuple[str, ...]:
-    """The build. It does not push: what is in the registry is compared with what came out first."""
-    return (
-        *("docker", "buildx", "bake", f"--file={file}"),
-        *(["--print"] if print_only else ["--progress=plain", "--load"]),
-        *targets,
-    )
-
-
 def push(reference: str) -> tuple[str, ...]:
     return ("docker", "push", reference)
 

@@ -81,8 +81,10 @@ OUTSIDE = {
     "click": {f"cli/{path.name}" for path in MODULES if path.parent.name == "cli"},
     "matplotlib": {"report/png.py"},
     "tomli_w": {"backends/torchtitan/adapter.py"},
-    "python_on_whales": {"cli/image.py"},
 }
+
+# what only an extra brings: imported where it is used, and not before
+EXTRAS = {"matplotlib"}
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
@@ -125,7 +127,7 @@ def test_a_module_imports_only_what_the_design_allows(path: Path) -> None:
             assert mine != other or mine != "backends" or whose in ([], [path.parent.name]), f"{name}: {module}"
         elif top not in sys.stdlib_module_names:
             assert name in OUTSIDE.get(top, set()), f"{name} imports {module}"
-            assert top not in ("matplotlib", "python_on_whales") or not at_once, f"{name} imports {module} at once"
+            assert top not in EXTRAS or not at_once, f"{name} imports {module} at once"
 
 
 def modules_after(*words: str) -> set[str]:
@@ -144,7 +146,7 @@ def modules_after(*words: str) -> set[str]:
     return set(done.stderr.split())
 
 
-HEAVY = {"torch", "jax", "numpy", "pydantic", "rich", "python_on_whales", "transformers", "requests", "matplotlib"}
+HEAVY = {"torch", "jax", "numpy", "pydantic", "rich", "transformers", "requests", *EXTRAS}
 
 
 @pytest.mark.parametrize(

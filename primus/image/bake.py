@@ -1,0 +1,40 @@
+"""docker buildx bake: its command line, and the definition that it makes of docker-bake.hcl."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from primus.errors import ImageError, LaunchError
+
+
+def command(file: Path, targets: Iterable[str], *, print_only: bool = False) -> tuple[str, ...]:
+    """The build. It does not push: what is in the registry is compared with what came out first."""
+    return (
+        *("docker", "buildx", "bake", f"--file={file}"),
+        *(["--print"] if print_only else ["--progress=plain", "--load"]),
+        *targets,
+    )
+
+
+def with_variables(variables: Mapping[str, str], words: tuple[str, ...]) -> tuple[str, ...]:
+    """The command with docker-bake.hcl's variables in its environment."""
+    return ("env", *(f"{name}={value}" for name, value in variables.items()), *words)
+
+
+def plan(file: Path, targets: Iterable[str], variables: Mapping[str, str], root: Path | None = None) -> dict[str, Any]:
+    """What would be built, as bake has it. Raises ImageError for a definition that it does not take."""
+    words = command(file, targets, print_only=True)
+    environ = {**os.environ, **variables}
+    try:
+        done = subprocess.run(words, cwd=root, env=environ, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise LaunchError(f"cannot start docker: {error.strerror}", hint="bake is Docker's: install it") from None
+    if done.returncode:
+        raise ImageError(f"{file}: {done.stderr.strip().splitlines()[-1]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
