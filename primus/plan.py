@@ -15,6 +15,7 @@ from primus.image import lock as locks
 from primus.image.lock import Locked
 from primus.image.names import reference
 from primus.image.runtimes import is_path, spelled
+from primus.image.sign import Signature, check_image
 from primus.job import Job, Mount, Slurm, default_engine, with_env, with_inputs
 from primus.node import size
 from primus.record import DRY_RUN, Record, records
@@ -31,6 +32,7 @@ class Wanted:
     image_id: str = ""
     lock: Path | None = None
     no_lock: bool = False
+    verify_key: bytes | None = None  # a public key, PEM, that must have signed what is locked
     registry: str = ""
     engine: str | None = None
     pull: str = "missing"
@@ -92,9 +94,16 @@ def plan(
         directory = Path(Record(absolute(wanted.record)).read("run.json").get("run_dir") or directory)
     _refuse_anothers(directory, experiment.framework)
     engine = wanted.engine or default_engine(environ)
+    if wanted.verify_key and (wanted.image or wanted.no_lock) and not wanted.slurm_job:
+        raise ConfigError(
+            "verify_key is set: an image must be signed, and only a lock says that it is",
+            hint="leave out --image and --no-lock; primus image lock takes the signature of what is published",
+        )
     use_lock = not (wanted.image or wanted.no_lock or wanted.launcher == "direct")
     by_digest, from_lock = (
-        select(wanted.lock, experiment.framework, experiment.accelerator, say) if use_lock else (None, None)
+        select(wanted.lock, experiment.framework, experiment.accelerator, say, wanted.verify_key)
+        if use_lock
+        else (None, None)
     )
     if by_digest is not None:
         name = by_digest.reference(wanted.registry, experiment.framework)
@@ -143,12 +152,21 @@ def _record(wanted: Wanted, directory: Path) -> Path | None:
     return directory / wanted.run_id
 
 
-def select(lock: Path | None, framework: str, accelerator: str, say: Say) -> tuple[Locked | None, Path | None]:
-    """What is locked for a framework, and where; nothing, and why, if the lock does not have it."""
+def select(
+    lock: Path | None, framework: str, accelerator: str, say: Say, public: bytes | None = None
+) -> tuple[Locked | None, Path | None]:
+    """What is locked for a framework, and where; nothing, and why, if the lock does not have it.
+
+    With a public key, raises ImageError unless what is locked is signed with it.
+    """
     path = absolute(lock) if lock else locks.find(Path.cwd())
+    one = locks.read(path).get((framework, accelerator)) if path else None
+    if public:
+        signature = Signature(**one.signature) if one and one.signature else None
+        name = one.reference() if one else f"an image of {framework} that no lock names"
+        check_image(public, signature, name=name, digest=one.digest if one else "", identifier=one.id if one else "")
     if path is None:
         return None, None
-    one = locks.read(path).get((framework, accelerator))
     if one is None:
         say(f"{shown(path)} has no image of {framework} for {accelerator}: it is taken by its tag")
         return None, None

@@ -19,6 +19,7 @@ from primus.cli.locked import LOCKS
 from primus.cli.options import REGISTRY, TARGET
 from primus.cli.run import run
 from primus.cli.settings import with_settings
+from primus.cli.signing import verify_key
 from primus.command import Command
 from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment
@@ -147,7 +148,9 @@ def prepare_megatron(
     lacking = [Problem(message=f"--tokenizer-type {tokenizer['tokenizer_type']} needs {' and '.join(options)}")]
     wrong = (*_problems(files, given, prefix, overwrite=overwrite), *(lacking if options else ()), *missing)
     runtime = engine or default_engine()
-    locked = None if image or no_lock or chosen == "direct" else select(lock, "megatron", accelerator, note)[0]
+    locked = (
+        None if image or no_lock or chosen == "direct" else select(lock, "megatron", accelerator, note, verify_key())[0]
+    )
     by_tag = reference("megatron", accelerator, registry=registry)
     name = image or (locked.reference(registry, "megatron") if locked else by_tag)
     identifier = locked.id if locked else image_id

@@ -15,8 +15,11 @@ from primus._version import __version__
 from primus.cli import note
 from primus.cli.image_bundle import bundle_, load_
 from primus.cli.image_channels import channels_, promote, rollback
+from primus.cli.image_documents import diff, provenance, sbom
 from primus.cli.image_lock import lock, prune, pull
 from primus.cli.image_publish import publish_
+from primus.cli.image_sign import keygen, sign_
+from primus.cli.image_verify import verify
 from primus.cli.options import ENGINE, REGISTRY, TARGET
 from primus.cli.settings import with_settings
 from primus.errors import ConfigError, ImageError, LaunchError
@@ -150,7 +153,11 @@ def patches_(framework: str, form: str, file: Path) -> None:
 
 for _command in (build, list_, inspect, patches_):
     with_settings(_command)
-for _command in (publish_, promote, rollback, channels_, lock, pull, prune, bundle_, load_):
+_OTHERS = (
+    *(publish_, promote, rollback, channels_, lock, pull, prune),
+    *(bundle_, load_, verify, keygen, sign_, sbom, provenance, diff),
+)
+for _command in _OTHERS:
     image.add_command(_command)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -16,17 +16,20 @@ from primus.cli.locked import LOCK
 from primus.cli.options import ACCELERATOR, ALLOW_UNKNOWN, ENGINE, PRESET_DIR, REGISTRY
 from primus.cli.registry import known
 from primus.cli.settings import with_settings
+from primus.cli.signing import SIGN_KEY, VERIFY_KEY, Signer, check_bundle, verify_key
 from primus.cli.slurm import STEP
 from primus.errors import ConfigError, ImageError, LaunchError, PrimusError
 from primus.experiment import load_experiment
 from primus.experiment.paths import absolute, shown
 from primus.image import bundle as bundles
-from primus.image import bundling, load
+from primus.image import bundling, documents, load
+from primus.image import content as contents
 from primus.image import lock as locks
 from primus.image.bundle import Image, Manifest
 from primus.image.engine import Client, digests_in
 from primus.image.lock import Locked
 from primus.image.names import build_command, reference, take_apart
+from primus.image.sbom import need
 from primus.image.transfer import mb
 from primus.job import Slurm, default_engine
 from primus.launchers import on_nodes
@@ -58,6 +61,8 @@ from primus.plan import select
     metavar="DIR",
     help="The launcher's wheels.  [default: they are made from this checkout]",
 )
+@SIGN_KEY
+@click.option("--no-documents", is_flag=True, help="Leave the SBOM and the provenance of each image out.")
 @ENGINE
 @PRESET_DIR
 @ALLOW_UNKNOWN
@@ -71,6 +76,8 @@ def bundle_(
     lock: Path | None,
     since: Path | None,
     wheels: Path | None,
+    sign_key: Path | None,
+    no_documents: bool,
     engine: str | None,
     preset_dirs: tuple[Path, ...],
     allow_unknown: tuple[str, ...],
@@ -83,6 +90,9 @@ def bundle_(
     if not (names or configs):
         raise ConfigError("nothing is named that it should hold", hint="--framework NAME, or --config FILE")
     out = absolute(out)
+    signer = Signer(sign_key) if sign_key else None
+    if not no_documents:
+        need()
     client = Client(engine or default_engine())
     experiments = bundled.Experiments()
     wanted = {(name, accelerator or "rocm") for name in (known(names) if names else ())}
@@ -102,7 +112,7 @@ def bundle_(
     files: dict[str, bundling.Content] = {
         **experiments.files,
         **experiments.data,
-        locks.NAME: locks.text(chosen).encode(),
+        locks.NAME: locks.text({key: _signed(one, signer) for key, one in chosen.items()}).encode(),
         "README.md": bundled.readme(out.name, made, experiments.flags).encode(),
     }
     needed = bundling.estimate(client, images) + bundled.size_of(files)
@@ -117,7 +127,15 @@ def bundle_(
     bundling.check_room(out, needed)
     with tempfile.TemporaryDirectory() as scratch:
         files |= bundled.wheels(wheels and absolute(wheels), Path(scratch), time, note)
-        plan = bundling.Plan(images=images, since=had, files=files, experiments=made.experiments, time=time)
+        plan = bundling.Plan(
+            images=images,
+            since=had,
+            files=files,
+            experiments=made.experiments,
+            time=time,
+            about=(lambda image: {}) if no_documents else (lambda image: _documents(client, image)),
+            sign=(lambda text: signer.sign(text).encode()) if signer else None,
+        )
         bundling.write(plan, out, client, note)
     note(f"{shown(out)}: {mb(out.stat().st_size)}, {len(images)} images, {len(made.experiments)} experiments")
     click.echo(shown(out))
@@ -143,6 +161,19 @@ def _chosen(client: Client, framework: str, accelerator: str, registry: str, loc
     return replace(found, digest=next(iter(digests_in(parts.repository, about)), ""))
 
 
+def _signed(one: Locked, signer: Signer | None) -> Locked:
+    """What is locked, signed with our key where nobody has signed it: a digest that it has not got stays empty."""
+    if signer is None or one.signature:
+        return one
+    return replace(one, signature=asdict(signer.image(one.name, one.digest, one.id)))
+
+
+def _documents(client: Client, image: Image) -> dict[str, bytes]:
+    note(f"{image.tagged}: SBOM and provenance ...")
+    content = contents.of_image(client.engine, image.id)
+    return {one.name: one.text.encode() for one in documents.of(image.tagged, client.about(image.id) or {}, content)}
+
+
 def _image(key: tuple[str, str], one: Locked) -> Image:
     return Image(framework=key[0], accelerator=key[1], name=one.name, tag=one.tag, id=one.id, digest=one.digest)
 
@@ -165,6 +196,7 @@ def _since(client: Client, path: Path) -> tuple[Image, ...]:
     metavar="DIR",
     help="Where experiments, data, wheels and lock go.  [default: the bundle's name, in this directory]",
 )
+@VERIFY_KEY
 @ENGINE
 @click.option("--launcher", type=click.Choice(["slurm"]), help="Load the images on each node of a job; FILE is shared.")
 @click.option("--nodes", type=click.IntRange(1), help="Of the job.  [default: those of the job that this is typed in]")
@@ -196,6 +228,7 @@ def load_(
     client = Client(engine or default_engine())
     client.check()
     source = bundles.read(path)
+    check_bundle(path, source.text, source.signature, verify_key())
     images = chosen_images(source, names)
     target = _target(path, to)
     load.check_room(source, target)
@@ -231,6 +264,7 @@ def _on_each_node(
     path: Path, names: tuple[str, ...], to: Path | None, engine: str, nodes: int | None, slurm: Slurm
 ) -> None:
     source = bundles.read(path)
+    check_bundle(path, source.text, source.signature, verify_key())
     images = chosen_images(source, names)
     load.check_room(source, _target(path, to))
     words = ("image", "load", str(path), f"--engine={engine}", *(f"--framework={name}" for name in names))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -14,10 +15,11 @@ from primus.cli.locked import LOCK
 from primus.cli.options import ENGINE, REGISTRY, TARGET
 from primus.cli.registry import PLAIN_HTTP, known, open_registry
 from primus.cli.settings import files, with_settings
+from primus.cli.signing import VERIFY_KEY, check_published, verify_key
 from primus.command import Command
 from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment.paths import absolute, shown
-from primus.image import load, oci, publish, transfer
+from primus.image import load, oci, publish, signatures, transfer
 from primus.image import lock as locks
 from primus.image.engine import Client
 from primus.image.lock import Locked
@@ -45,6 +47,7 @@ def lock_path(lock: Path | None) -> Path:
 @REGISTRY
 @VERSION
 @LOCK
+@VERIFY_KEY
 @ENGINE
 @PLAIN_HTTP
 def lock(
@@ -101,6 +104,7 @@ def _of_registry(there: Registry, tag: str) -> Locked | None:
         return None
     labels = (there.config(image).get("config") or {}).get("Labels") or {}
     inside = there.file(image, str(IN_IMAGE).lstrip("/"))
+    signed = signatures.chosen(signatures.of(there, image.digest), verify_key())
     return locks.of(
         there.name,
         tag,
@@ -109,6 +113,7 @@ def _of_registry(there: Registry, tag: str) -> Locked | None:
         size=image.size,
         labels=labels,
         inside=json.loads(inside) if inside else {},
+        signature=asdict(signed) if signed else {},
     )
 
 
@@ -142,6 +147,7 @@ def of_this_machine(client: Client, name: str, tag: str) -> Locked | None:
     help="Or: a bundle, a directory of bundles, one that is unpacked, an OCI layout.",
 )
 @LOCK
+@VERIFY_KEY
 @ENGINE
 @PLAIN_HTTP
 def pull(
@@ -188,6 +194,7 @@ def pull(
             raise ImageError(f"{there.name}: has no {what}", hint=publish.nearest(tag, there.tags()))
         if one and not image.is_image(one.id):
             raise ImageError(f"{there.name}@{image.digest}: is {image.id}, and the lock says {one.id}")
+        check_published(there, image, verify_key())
         _fetch(client, there, image, f"{there.name}:{tag}", title, plain_http)
         click.echo(f"{there.name}@{image.digest}")
 

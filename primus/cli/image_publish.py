@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from dataclasses import dataclass
@@ -15,12 +16,15 @@ from primus.cli import note
 from primus.cli.options import TARGET
 from primus.cli.registry import PLAIN_HTTP, REGISTRY
 from primus.cli.settings import with_settings
+from primus.cli.signing import SIGN_KEY, Signer
 from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment.schema import frameworks
-from primus.image import bake, publish, transfer
+from primus.image import bake, documents, publish, signatures, transfer
+from primus.image import content as contents
 from primus.image.engine import Client
 from primus.image.names import repository, take_apart
 from primus.image.registry import Found, Registry
+from primus.image.sbom import need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,8 @@ class _Target:
 @click.option("--version", "version", default=__version__, show_default=True, help="The tag's first part.")
 @click.option("--file", "file", type=click.Path(path_type=Path), default=Path("docker-bake.hcl"), show_default=True)
 @click.option("--allow-mutable", is_flag=True, help="Publish though an input has no digest or commit.")
+@SIGN_KEY
+@click.option("--no-documents", is_flag=True, help="Publish no SBOM and no provenance beside it.")
 @PLAIN_HTTP
 @click.option("--dry-run", is_flag=True, help="Check, and print what would run; build and push nothing.")
 def publish_(
@@ -52,6 +58,8 @@ def publish_(
     version: str,
     file: Path,
     allow_mutable: bool,
+    sign_key: Path | None,
+    no_documents: bool,
     plain_http: bool,
     dry_run: bool,
 ) -> None:
@@ -64,6 +72,9 @@ def publish_(
     from primus.cli.image import known as suggestion
 
     publish.check_version(version)
+    signer = Signer(sign_key) if sign_key else None
+    if not no_documents:
+        need()
     take_apart(repository("x", registry=registry))
     for target in targets:
         if target not in (*SHARED, *frameworks()):
@@ -108,6 +119,14 @@ def publish_(
     for number, one in enumerate(wanted, 1):
         title = f"[{number}/{len(wanted)}] {one.reference}"
         done = _push(one, local[one.reference], title)
+        if not no_documents:
+            about = Client("docker").about(done.id) or {}
+            content = contents.of_image("docker", local[one.reference])
+            documents.attach(one.registry, done, documents.of(one.reference, about, content))
+            note(f"{title}: with its SBOM and provenance")
+        if signer:
+            signatures.add(one.registry, done.digest, signer.image(one.registry.name, done.digest, done.id))
+            note(f"{title}: signed")
         click.echo(f"{one.registry.name}@{done.digest}")
 
 

@@ -8,6 +8,7 @@ from shutil import which
 import click
 
 from primus.cli.options import stack
+from primus.cli.signing import VERIFY_KEY
 from primus.errors import ImageError
 from primus.experiment import Experiment
 from primus.experiment.paths import absolute
@@ -25,6 +26,7 @@ LOCK = click.option(
 )
 LOCKS = stack(
     LOCK,
+    VERIFY_KEY,
     click.option("--no-lock", is_flag=True, help="Take the image by its tag, whatever is locked."),
     click.option("--image-id", default="", hidden=True),
 )

@@ -28,6 +28,7 @@ from primus.cli.many import note_other_gpu
 from primus.cli.options import OVERRIDES, PASS_UNKNOWN, option_names
 from primus.cli.run_options import RUN
 from primus.cli.settings import with_settings
+from primus.cli.signing import verify_key
 from primus.cli.slurm import NAMES
 from primus.errors import ConfigError
 from primus.experiment import load_experiment
@@ -115,6 +116,7 @@ def run(
         image_id=image_id,
         lock=lock,
         no_lock=no_lock,
+        verify_key=verify_key(),
         registry=registry,
         engine=engine,
         pull=pull,

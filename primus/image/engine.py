@@ -133,6 +133,20 @@ class Client:
             raise LaunchError(f"{self.engine} does not list its images: {done.stderr.strip()}")
         return list(dict.fromkeys(f"sha256:{word.removeprefix('sha256:')}" for word in done.stdout.split()))
 
+    def containers(self, *filters: str) -> list[str]:
+        """The IDs of the running containers that the filters let through."""
+        words = ("ps", "--quiet", "--no-trunc", *(f"--filter={text}" for text in filters))
+        done = self._run(*words)
+        if done.returncode != 0:
+            raise LaunchError(f"{self.engine} does not list its containers: {done.stderr.strip()}")
+        return done.stdout.split()
+
+    def container(self, container: str) -> dict[str, Any] | None:
+        """The engine's own description of a container; None if there is none."""
+        done = self._run("container", "inspect", container)
+        found: dict[str, Any] | None = json.loads(done.stdout)[0] if done.returncode == 0 else None
+        return found
+
     def layers(self) -> list[list[str]]:
         """The layers of every local image, by the digests of their unpacked content."""
         found = [self.about(one) for one in self.ids()]

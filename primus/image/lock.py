@@ -32,6 +32,7 @@ class Locked:
     base_image: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)  # commits
     lock_sha256: str = ""  # of the files that pin its Python packages
+    signature: Mapping[str, str] = field(default_factory=dict)  # payload and signature, if the registry had one
 
     @property
     def tagged(self) -> str:
@@ -109,6 +110,7 @@ def of(
     size: int,
     labels: Mapping[str, str],
     inside: Mapping[str, Any],
+    signature: Mapping[str, str] | None = None,
 ) -> Locked:
     """What is locked of an image: `inside` is its /etc/primus/image.json."""
     return Locked(
@@ -121,6 +123,7 @@ def of(
         base_image=str(inside.get("base_image", "")),
         sources=dict(inside.get("sources") or {}),
         lock_sha256=str(inside.get("lock_sha256", "")),
+        signature=signature or {},
     )
 
 

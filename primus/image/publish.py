@@ -116,7 +116,7 @@ def is_published(name: str, identifier: str, there: Found | None) -> bool:
 
 def nearest(wanted: str, tags: Iterable[str]) -> str:
     """Which tags there are that look like the one wanted, for a hint."""
-    known = [tag for tag in tags if not tag.endswith(".history")]
+    known = [tag for tag in tags if not (tag.endswith(".history") or tag.startswith("sha256-"))]
     plain = [tag for tag in known if not tag.startswith(_CONTENT)] or known
     near = difflib.get_close_matches(wanted, plain, 3, 0.5)
     if near:

@@ -22,9 +22,9 @@ from typing import Any
 from primus.errors import ImageError
 from primus.image.transport import Transport, json_of
 
-_OCI = "application/vnd.oci.image.manifest.v1+json"
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
-_ACCEPT = ", ".join((_OCI, "application/vnd.docker.distribution.manifest.v2+json", *_INDEXES))
+_ACCEPT = ", ".join((OCI_MANIFEST, "application/vnd.docker.distribution.manifest.v2+json", *_INDEXES))
 _LARGEST = 32_000_000  # bytes of a layer that is read for a small file in it
 _ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -102,6 +102,11 @@ class Registry:
                     return found.platform
         raise ImageError(f"{self.name}: the image is for other machines than {wanted}")
 
+    def index(self, tag: str) -> tuple[Mapping[str, Any], ...]:
+        """The entries of a list of manifests; none if there is no such tag."""
+        answer = self._way.ask("GET", f"manifests/{tag}", accept=_INDEXES[0], ok=(200, 404))
+        return tuple(json_of(answer.body, "list", self.name).get("manifests", ())) if answer.status == 200 else ()
+
     def digest(self, tag: str) -> str:
         """The digest that a tag has; empty if there is no such tag. No image is fetched, or counted as fetched."""
         answer = self._way.ask("HEAD", f"manifests/{tag}", accept=_ACCEPT, ok=(200, 404))
@@ -115,21 +120,22 @@ class Registry:
 
     def put(self, tag: str, found: Found) -> None:
         """Have the tag name an image that the repository has, with the same digest."""
-        self._put(tag, found.content, found.media_type)
+        self.put_manifest(tag, found.content, found.media_type)
 
     def put_document(self, tag: str, document: Mapping[str, Any], media_type: str) -> None:
         """Keep a small document of our own under a tag, as the configuration of a manifest without layers."""
         content = json.dumps(document, sort_keys=True).encode()
         config = {"mediaType": media_type, "digest": self.upload(content), "size": len(content)}
-        manifest = {"schemaVersion": 2, "mediaType": _OCI, "config": config, "layers": []}
-        self._put(tag, json.dumps(manifest).encode(), _OCI)
+        manifest = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": []}
+        self.put_manifest(tag, json.dumps(manifest).encode(), OCI_MANIFEST)
 
     def document(self, tag: str) -> dict[str, Any]:
         """The document under the tag; empty if there is none."""
         found = self.manifest(tag)
         return self.config(found) if found else {}
 
-    def _put(self, tag: str, content: bytes, media_type: str) -> None:
+    def put_manifest(self, tag: str, content: bytes, media_type: str) -> None:
+        """Have the tag name a manifest of which every blob is there."""
         answer = self._way.ask("PUT", f"manifests/{tag}", body=content, content_type=media_type, ok=(200, 201, 202))
         said = answer.headers.get("Docker-Content-Digest") or digest_of(content)
         if said != digest_of(content):

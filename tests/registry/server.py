@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -85,6 +86,13 @@ class Server:
     def tags(self, name: str) -> set[str]:
         below = self.directory / "data/docker/registry/v2/repositories/team" / name / "_manifests/tags"
         return {path.name for path in below.iterdir()} if below.is_dir() else set()
+
+    def index(self, name: str, tag: str) -> list[dict[str, str]]:
+        """The entries of a list of manifests."""
+        accept = {"Accept": "application/vnd.oci.image.index.v1+json"}
+        request = urllib.request.Request(f"http://{self.host}/v2/team/{name}/manifests/{tag}", headers=accept)
+        with urllib.request.urlopen(request) as answer:
+            return list(json.load(answer)["manifests"])
 
     def digest(self, name: str, tag: str) -> str:
         """As another tool sees it."""

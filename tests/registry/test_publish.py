@@ -28,7 +28,8 @@ def test_a_version_and_a_tag_of_its_content_are_published(project: Project, regi
     for line, framework in zip(done.out.splitlines(), ("torchtitan", "maxtext"), strict=True):
         reference = f"{project.registry}/primus-{framework}:1.0-cpu"
         identifier = docker("image", "inspect", "--format={{.Id}}", reference)
-        assert registry.tags(name(project, framework)) == {"1.0-cpu", content_tag(identifier)}
+        beside = registry.digest(name(project, framework), "1.0-cpu").replace(":", "-")  # SBOM and provenance
+        assert registry.tags(name(project, framework)) == {"1.0-cpu", content_tag(identifier), beside}
         assert line == f"{project.registry}/primus-{framework}@{registry.digest(name(project, framework), '1.0-cpu')}"
         labels = json.loads(docker("image", "inspect", "--format={{json .Config.Labels}}", reference))
         assert labels["org.opencontainers.image.revision"] == project.git("rev-parse", "HEAD")
