@@ -27,7 +27,7 @@ NAVIGATION = {
         *("docs/environment", "docs/tuning"),
     ),
     "Images": ("docs/images", "docs/operations", "docs/air-gap", "images/*/README"),
-    "Reference": ("reference/commands", "reference/settings", "reference/*-parameters"),
+    "Reference": ("docs/api", "reference/commands", "reference/settings", "reference/*-parameters"),
     "From upstream": ("docs/migrating", "docs/differences"),
     "Development": ("CONTRIBUTING", "docs/adding-a-backend", "CHANGELOG"),
 }

@@ -91,7 +91,7 @@ def _python(content: Content) -> Iterator[Component]:
 
 def _licenses(content: Content, folder: str) -> list[Any]:
     """An SPDX expression where the package has one."""
-    from cyclonedx.factory.license import LicenseFactory
+    from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model.license import LicenseExpression
 
     text = content.kept.get(f"{folder}/METADATA") or content.kept.get(f"{folder}/PKG-INFO") or b""
