@@ -241,12 +241,13 @@ def load_(
 
 
 def _target(path: Path, to: Path | None) -> Path:
-    return absolute(to) if to else Path.cwd() / path.name.removesuffix(".tar")
+    name = path.name.removesuffix(".tar")
+    return absolute(to) if to else Path.cwd() / (name if name != path.name else f"{name}.files")
 
 
 def _on_this_node(path: Path, names: tuple[str, ...], engine: str | None) -> None:
     """One task of a job: tells on stdout which node it is, and what became of it there."""
-    node = socket.gethostname()
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     try:
         client = Client(engine or default_engine())
         client.check()
