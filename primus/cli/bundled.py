@@ -119,9 +119,10 @@ def _make_wheels(into: Path, time: int, say: Say) -> None:
     quiet = ("--quiet", "--disable-pip-version-check")
     with tempfile.TemporaryDirectory() as scratch:
         # A copy: setuptools leaves its own files where it builds.
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
+        for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
             shutil.copy(root / name, scratch)
-        shutil.copytree(root / "primus", Path(scratch) / "primus", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("primus", "examples"):
+            shutil.copytree(root / name, Path(scratch) / name, ignore=shutil.ignore_patterns("__pycache__"))
         built = ("env", f"SOURCE_DATE_EPOCH={max(time, 315532800)}", *pip, "wheel", *quiet)  # a zip begins in 1980
         _pip((*built, "--no-deps", f"--wheel-dir={into}", scratch), "building the launcher's wheel", say)
     fetch = (*pip, "download", *quiet, "--require-hashes", "--only-binary=:all:", f"--dest={into}", f"-r{lock}")
