@@ -3,8 +3,8 @@
 usage: python images/inputs.py [--write] [FRAMEWORK...]
 
 For each image: the sha256 of its packages' locks, the version of every Python package, the commits of its sources, its
-patches, and the names of its Debian packages.  Their versions are the archive's: Debian has one without snapshots, and a
-point release is no change of ours.  Exits with 1 and says what differs; --write takes what is built as right.
+patches, and the names of its Debian packages.  Their versions are the archive's: Debian's has no snapshots, and a point
+release is no change of ours.  Exits with 1 and says what differs; --write takes what is built as right.
 """
 
 from __future__ import annotations

@@ -51,6 +51,15 @@ def of_machine(environ: Mapping[str, str], files: Sequence[Path] = ()) -> dict[b
     return found
 
 
+def settings(environ: Mapping[str, str]) -> list[Path]:
+    """The files that pip and apt of this machine, and its builds, are set up with."""
+    found = [Path(environ[name]) for name in ("BUILD_PIP_CONF", "BUILD_APT_CONF") if environ.get(name)]
+    found += [Path(name) for name in ("/etc/pip.conf", "/etc/apt/sources.list")]
+    found += [Path.home() / name for name in (".config/pip/pip.conf", ".pip/pip.conf")]
+    found += [*Path("/etc/apt/apt.conf.d").glob("*"), *Path("/etc/apt/sources.list.d").glob("*.list")]
+    return [*found, *Path("/etc/apt/sources.list.d").glob("*.sources")]
+
+
 def _parts(text: str) -> Iterator[bytes]:
     """The host, user and password of each address in the text, comments aside, unless everybody's."""
     said = re.sub(r"^\s*(#|//).*$", "", text, flags=re.MULTILINE)

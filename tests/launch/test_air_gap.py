@@ -17,6 +17,7 @@ from primus.image import bundle, bundling
 from primus.image import lock as locks
 from primus.image.engine import Client
 from primus.image.lock import Locked
+from tests.image import leaks
 from tests.launch.air_gap import host
 from tests.launch.support import EXAMPLES, inspect, primus
 
@@ -36,6 +37,7 @@ def test_a_bundle_trains_where_there_is_no_network(image: Callable[[str], str], 
     configs = [f"--config={EXAMPLES[name]}" for name in ("torchtitan", "maxtext")]
     run = primus("image", "bundle", f"--out={out}", *configs)
     assert run.code == 0, run.output
+    assert nothing_of_this_machine(out) == {}
     with host(tmp_path) as there:
         home = "/root/both"
         loaded = there.primus("image", "load", "both.tar", f"--to={home}")
@@ -52,6 +54,16 @@ def test_a_bundle_trains_where_there_is_no_network(image: Callable[[str], str], 
             trained = there.run(*words, cwd=home, source=False)
             assert trained.returncode == 0, trained.stdout
             assert last in trained.stdout
+
+
+def nothing_of_this_machine(path: Path) -> dict[str, set[str]]:
+    """What the bundle has of this machine's settings, by member; its layers are looked through in tests/image."""
+    needles = leaks.of_machine(os.environ, leaks.settings(os.environ))
+    with tarfile.open(path) as tar:
+        members = [one for one in tar if not one.name.startswith("blobs/") or one.size < 1_000_000]
+        found = {one.name: leaks.in_bytes(tar.extractfile(one).read(), needles) for one in members}  # type: ignore[union-attr]
+    assert {f"images/torchtitan-cpu/{name}" for name in ("sbom.cdx.json", "provenance.json")} <= found.keys()
+    return {name: said for name, said in found.items() if said}
 
 
 def layer(name: str, content: bytes) -> bytes:
