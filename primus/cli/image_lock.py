@@ -15,7 +15,7 @@ from primus.cli.locked import LOCK
 from primus.cli.options import ENGINE, REGISTRY, TARGET
 from primus.cli.registry import PLAIN_HTTP, known, open_registry
 from primus.cli.settings import files, with_settings
-from primus.cli.signing import VERIFY_KEY, check_published, verify_key
+from primus.cli.signing import VERIFY_KEY, check_bundle, check_published, verify_key
 from primus.command import Command
 from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment.paths import absolute, shown
@@ -26,6 +26,7 @@ from primus.image.lock import Locked
 from primus.image.manifest import IN_IMAGE
 from primus.image.names import repository, take_apart
 from primus.image.registry import Found, Registry
+from primus.image.sign import Signature, check_image
 from primus.job import default_engine
 
 VERSION = click.option(
@@ -209,6 +210,7 @@ def _pull_from(
 ) -> None:
     """From files: what is locked is known by its ID, or its digest; else an image of that version, by its tag."""
     found = oci.sources(path)
+    public = verify_key()
     for number, name in enumerate(wanted, 1):
         one = locked.get((name, accelerator))
         tag = one.tag if one else f"{version or __version__}-{accelerator}"
@@ -228,6 +230,11 @@ def _pull_from(
             has = ", ".join(f"{image.tagged} ({image.id[:19]})" for _, image in here) or f"none of {name}"
             raise ImageError(f"{path}: has not {what}", hint=f"it has {has}")
         source, image = same[0]
+        if public and one:
+            signature = Signature(**one.signature) if one.signature else None
+            check_image(public, signature, name=one.reference(), digest=one.digest, identifier=image.id)
+        elif public:
+            check_bundle(source.path, source.text, source.signature, public)
         named = replace(image, name=one.name, tag=one.tag) if one else image
         load.load(client, source, named, f"[{number}/{len(wanted)}] {named.tagged}", note)
         click.echo(f"{named.name}@{one.digest}" if one and one.digest else named.tagged)

@@ -76,7 +76,7 @@ def layer(name: str, content: bytes) -> bytes:
     return stream.getvalue()
 
 
-def made(tag: str, *, since: Path | None = None, folder: Path) -> tuple[Path, Path]:
+def made(tag: str, *, since: Path | None = None, sign: Path | None = None, folder: Path) -> tuple[Path, Path]:
     """A bundle of a toy image and a lock that has it."""
     locked = Locked(name=TOY, tag=tag, id=identity(f"{TOY}:{tag}"))
     lock = folder / f"{tag}.lock.json"
@@ -86,7 +86,8 @@ def made(tag: str, *, since: Path | None = None, folder: Path) -> tuple[Path, Pa
     (wheels / "primus-0.1.0-py3-none-any.whl").write_bytes(b"a wheel")
     out = folder / f"{tag}.tar"
     words = ("--framework=torchtitan", "--accelerator=cpu", f"--lock={lock}", f"--wheels={wheels}", f"--out={out}")
-    run = primus("image", "bundle", *words, *([f"--since={since}"] if since else []))
+    more = [f"--{name}={path}" for name, path in (("since", since), ("sign-key", sign)) if path]
+    run = primus("image", "bundle", *words, *more)
     assert run.code == 0, run.output
     return out, lock
 
@@ -179,3 +180,28 @@ def test_a_bundle_is_a_layout_that_others_load(toys: Path, podman: str) -> None:
         assert json.loads(done.stdout)[0]["Id"] == expected.removeprefix("sha256:")
     finally:
         subprocess.run((podman, "rmi", "--force", expected), capture_output=True, check=False)
+
+
+def test_a_key_is_required_of_a_bundle(toys: Path, docker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIMUS_SIGN_PASSWORD", "sesame")
+    for name in ("ours", "others"):
+        assert primus("image", "keygen", f"--out={toys / name}").code == 0
+    key = f"--verify-key={toys / 'ours.pub'}"
+    locked = (f"--lock={toys / 'first.lock.json'}", "--accelerator=cpu", f"--from={toys / 'first.tar'}")
+    for words in (
+        ("load", str(toys / "first.tar")),
+        ("verify", f"--bundle={toys / 'first.tar'}"),
+        ("pull", "torchtitan", *locked),
+    ):
+        done = primus("image", *words, key)
+        assert done.code == 3, done.output
+        assert "is not signed, and" in done.output
+    signed, lock = made("first", folder=toys, sign=toys / "ours.key")
+    assert primus("image", "load", str(signed), key, f"--to={toys / 'signed'}").code == 0
+    done = primus("image", "load", str(signed), f"--verify-key={toys / 'others.pub'}")
+    assert done.code == 3
+    assert "is signed with another key" in done.output
+    # What the bundle's lock has is signed, too: that is what a run is held to afterwards.
+    inside = locks.read(toys / "signed" / locks.NAME)["torchtitan", "cpu"]
+    assert inside.id == locks.read(lock)["torchtitan", "cpu"].id
+    assert inside.signature
