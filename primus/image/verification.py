@@ -142,7 +142,7 @@ def files(content: Content, inside: Mapping[str, Any]) -> Check:
     listed |= {f"{root}/{_OURS}" for root in roots}
     for path, entry in content.entries.items():
         below = any(path.startswith(f"{root}/") for root in roots)
-        if below and entry.kind == "file" and path not in listed and not _LEFT_OUT.match(path):
+        if below and entry.kind != "directory" and path not in listed and not _LEFT_OUT.match(path):
             wrong.append(f"/{path} belongs to no package")
     by_patches = f", but for what {len(inside.get('patches') or ())} patches change" if patched else ""
     return check("files", wrong, f"{count} files of Python packages, as their wheels had them{by_patches}", _ANEW)

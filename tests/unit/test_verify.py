@@ -138,6 +138,13 @@ def test_a_planted_fault_is_found(changed: dict[str, bytes | None], check: str, 
     assert found[check].hint
 
 
+def test_a_planted_link_is_found() -> None:
+    found = content()
+    link = found.entries["bin/sh"]
+    planted = Content(entries={**found.entries, f"{SITE}/evil.py": link}, kept=found.kept)
+    assert f"/{SITE}/evil.py belongs to no package" in verification.files(planted, INSIDE).said
+
+
 def test_a_file_that_a_patch_of_ours_changed_is_as_it_should_be() -> None:
     digest = base64.urlsafe_b64encode(b"0" * 32).decode()
     record = f"patched/x.py,sha256={digest},1\n".encode()
