@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from primus.experiment.schema import frameworks
-from primus.image.bundling import LEVEL
+from primus.image.layers import LEVEL
 from primus.image.names import reference
 
 WANTED = 1.1
