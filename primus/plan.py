@@ -15,7 +15,6 @@ from primus.image import lock as locks
 from primus.image.lock import Locked
 from primus.image.names import reference
 from primus.image.runtimes import is_path, spelled
-from primus.image.sign import Signature, check_image
 from primus.job import Job, Mount, Slurm, default_engine, with_env, with_inputs
 from primus.node import size
 from primus.record import DRY_RUN, Record, records
@@ -162,9 +161,7 @@ def select(
     path = absolute(lock) if lock else locks.find(Path.cwd())
     one = locks.read(path).get((framework, accelerator)) if path else None
     if public:
-        signature = Signature(**one.signature) if one and one.signature else None
-        name = one.reference() if one else f"an image of {framework} that no lock names"
-        check_image(public, signature, name=name, digest=one.digest if one else "", identifier=one.id if one else "")
+        locks.check_signed(public, one, f"an image of {framework} that no lock names")
     if path is None:
         return None, None
     if one is None:

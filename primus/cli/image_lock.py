@@ -26,7 +26,6 @@ from primus.image.lock import Locked
 from primus.image.manifest import IN_IMAGE
 from primus.image.names import repository, take_apart
 from primus.image.registry import Found, Registry
-from primus.image.sign import Signature, check_image
 from primus.job import default_engine
 
 VERSION = click.option(
@@ -208,7 +207,7 @@ def _pull_from(
     locked: Mapping[tuple[str, str], Locked],
     version: str | None,
 ) -> None:
-    """From files: what is locked is known by its ID, or its digest; else an image of that version, by its tag."""
+    """From files: what is locked is known by its ID; else an image of that version, by its tag."""
     found = oci.sources(path)
     public = verify_key()
     for number, name in enumerate(wanted, 1):
@@ -220,19 +219,14 @@ def _pull_from(
             for image in source.manifest.images
             if (image.framework, image.accelerator) == (name, accelerator)
         ]
-        same = [
-            (source, image)
-            for source, image in here
-            if (image.id == one.id or (one.digest and one.digest == image.digest) if one else image.tag == tag)
-        ]
+        same = [(source, image) for source, image in here if (image.id == one.id if one else image.tag == tag)]
         if not same:
             what = f"{one.tagged} ({one.id[:19]}), which is locked" if one else f"a {name} tagged {tag}"
             has = ", ".join(f"{image.tagged} ({image.id[:19]})" for _, image in here) or f"none of {name}"
             raise ImageError(f"{path}: has not {what}", hint=f"it has {has}")
         source, image = same[0]
         if public and one:
-            signature = Signature(**one.signature) if one.signature else None
-            check_image(public, signature, name=one.reference(), digest=one.digest, identifier=image.id)
+            locks.check_signed(public, one)
         elif public:
             check_bundle(source.path, source.text, source.signature, public)
         named = replace(image, name=one.name, tag=one.tag) if one else image

@@ -26,7 +26,6 @@ from primus.image import verification
 from primus.image.engine import Client
 from primus.image.lock import Locked
 from primus.image.names import reference
-from primus.image.sign import Signature, check_image
 from primus.image.verification import Check
 from primus.job import default_engine
 from primus.plan import select
@@ -120,15 +119,8 @@ def _one(client: Client, image: str, locked: Locked | None) -> list[Check]:
 def _signature(locked: Locked | None, public: bytes | None) -> list[Check]:
     if public is None:
         return []
-    signature = Signature(**locked.signature) if locked and locked.signature else None
     try:
-        check_image(
-            public,
-            signature,
-            name=locked.reference() if locked else "the image",
-            digest=locked.digest if locked else "",
-            identifier=locked.id if locked else "",
-        )
+        locks.check_signed(public, locked, "the image")
     except ImageError as error:
         problem = error.problems[0]
         return [Check(name="signature", state="fail", said=problem.message, hint=problem.hint)]

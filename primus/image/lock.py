@@ -14,6 +14,7 @@ from typing import Any
 
 from primus.errors import ConfigError
 from primus.image.names import DIGEST, repository
+from primus.image.sign import Signature, check_image
 
 NAME = "primus-images.lock.json"
 _FORMAT = 1
@@ -124,6 +125,17 @@ def of(
         sources=dict(inside.get("sources") or {}),
         lock_sha256=str(inside.get("lock_sha256", "")),
         signature=signature or {},
+    )
+
+
+def check_signed(public: bytes, one: Locked | None, name: str = "") -> None:
+    """Raise ImageError unless the public key signed what is locked; `name` is what to call it if nothing is."""
+    check_image(
+        public,
+        Signature(**one.signature) if one and one.signature else None,
+        name=one.reference() if one else name,
+        digest=one.digest if one else "",
+        identifier=one.id if one else "",
     )
 
 
