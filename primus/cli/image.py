@@ -16,8 +16,9 @@ from primus.cli import note
 from primus.cli.image_bundle import bundle_, load_
 from primus.cli.image_channels import channels_, promote, rollback
 from primus.cli.image_documents import diff, provenance, sbom
-from primus.cli.image_lock import lock, prune, pull
+from primus.cli.image_lock import lock, prune
 from primus.cli.image_publish import publish_
+from primus.cli.image_pull import pull
 from primus.cli.image_sign import keygen, sign_
 from primus.cli.image_verify import verify
 from primus.cli.options import ENGINE, REGISTRY, TARGET

@@ -1,10 +1,9 @@
-"""primus image lock | pull | prune"""
+"""primus image lock | prune"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -15,17 +14,17 @@ from primus.cli.locked import LOCK
 from primus.cli.options import ENGINE, REGISTRY, TARGET
 from primus.cli.registry import PLAIN_HTTP, known, open_registry
 from primus.cli.settings import files, with_settings
-from primus.cli.signing import VERIFY_KEY, check_bundle, check_published, verify_key
+from primus.cli.signing import VERIFY_KEY, verify_key
 from primus.command import Command
-from primus.errors import ConfigError, ImageError, LaunchError
+from primus.errors import ConfigError, ImageError
 from primus.experiment.paths import absolute, shown
-from primus.image import load, oci, publish, signatures, transfer
 from primus.image import lock as locks
+from primus.image import publish, signatures, transfer
 from primus.image.engine import Client
 from primus.image.lock import Locked
 from primus.image.manifest import IN_IMAGE
-from primus.image.names import repository, take_apart
-from primus.image.registry import Found, Registry
+from primus.image.names import repository
+from primus.image.registry import Registry
 from primus.job import default_engine
 
 VERSION = click.option(
@@ -135,136 +134,6 @@ def of_this_machine(client: Client, name: str, tag: str) -> Locked | None:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[FRAMEWORK]...")
-@TARGET
-@REGISTRY
-@click.option("--version", "version", help="A version, or a channel.  [default: what the lock has, else the package's]")
-@click.option(
-    "--from",
-    "source",
-    default="registry",
-    show_default=True,
-    metavar="registry|PATH",
-    help="Or: a bundle, a directory of bundles, one that is unpacked, an OCI layout.",
-)
-@LOCK
-@VERIFY_KEY
-@ENGINE
-@PLAIN_HTTP
-def pull(
-    names: tuple[str, ...],
-    accelerator: str,
-    registry: str,
-    version: str | None,
-    source: str,
-    lock: Path | None,
-    engine: str | None,
-    plain_http: bool,
-) -> None:
-    """Fetch the images of FRAMEWORK... by digest (without one, all that are locked), and give them their tags.
-
-    The registry's answer, the room on the disk and, at the end, the image's ID are checked. Prints NAME@DIGEST.
-    """
-    path = lock_path(lock)
-    locked = locks.read(path) if path.exists() and version is None else {}
-    wanted = known(names) if names else tuple(name for name, target in locked if target == accelerator)
-    if not wanted:
-        raise ConfigError(
-            f"nothing is locked for {accelerator}" if version is None else "no FRAMEWORK is named",
-            hint="name a FRAMEWORK, or lock them first: primus image lock",
-        )
-    client = Client(engine or default_engine())
-    client.check()
-    if source != "registry":
-        _pull_from(client, absolute(source), wanted, accelerator, locked, version)
-        return
-    for number, name in enumerate(wanted, 1):
-        one = locked.get((name, accelerator))
-        tag = one.tag if one else f"{version or __version__}-{accelerator}"
-        if not registry and (one is None or not one.digest):
-            raise ConfigError(f"{name}: no registry is known", hint="name it: --registry, or PRIMUS_REGISTRY")
-        if one and not registry:
-            parts = take_apart(one.name)
-            there = Registry(parts.host, parts.path, plain_http=plain_http, say=note)
-        else:
-            there = open_registry(registry, name, plain_http)
-        title = f"[{number}/{len(wanted)}] {there.name}:{tag}"
-        image = there.manifest(one.digest if one and one.digest else tag)
-        if image is None:
-            what = f"{one.digest}, which the lock has" if one else f"tag {tag}"
-            raise ImageError(f"{there.name}: has no {what}", hint=publish.nearest(tag, there.tags()))
-        if one and not image.is_image(one.id):
-            raise ImageError(f"{there.name}@{image.digest}: is {image.id}, and the lock says {one.id}")
-        check_published(there, image, verify_key())
-        _fetch(client, there, image, f"{there.name}:{tag}", title, plain_http)
-        click.echo(f"{there.name}@{image.digest}")
-
-
-def _pull_from(
-    client: Client,
-    path: Path,
-    wanted: tuple[str, ...],
-    accelerator: str,
-    locked: Mapping[tuple[str, str], Locked],
-    version: str | None,
-) -> None:
-    """From files: what is locked is known by its ID; else an image of that version, by its tag."""
-    found = oci.sources(path)
-    public = verify_key()
-    for number, name in enumerate(wanted, 1):
-        one = locked.get((name, accelerator))
-        tag = one.tag if one else f"{version or __version__}-{accelerator}"
-        here = [
-            (source, image)
-            for source in found
-            for image in source.manifest.images
-            if (image.framework, image.accelerator) == (name, accelerator)
-        ]
-        same = [(source, image) for source, image in here if (image.id == one.id if one else image.tag == tag)]
-        if not same:
-            what = f"{one.tagged} ({one.id[:19]}), which is locked" if one else f"a {name} tagged {tag}"
-            has = ", ".join(f"{image.tagged} ({image.id[:19]})" for _, image in here) or f"none of {name}"
-            raise ImageError(f"{path}: has not {what}", hint=f"it has {has}")
-        source, image = same[0]
-        if public and one:
-            locks.check_signed(public, one)
-        elif public:
-            check_bundle(source.path, source.text, source.signature, public)
-        named = replace(image, name=one.name, tag=one.tag) if one else image
-        load.load(client, source, named, f"[{number}/{len(wanted)}] {named.tagged}", note)
-        click.echo(f"{named.name}@{one.digest}" if one and one.digest else named.tagged)
-
-
-def _fetch(client: Client, there: Registry, image: Found, tagged: str, title: str, plain_http: bool) -> None:
-    by_digest = f"{there.name}@{image.digest}"
-    if client.about(by_digest) is not None:
-        note(f"{title}: is here already")
-        client.tag(by_digest, tagged)
-        return
-    diff_ids = (there.config(image).get("rootfs") or {}).get("diff_ids") or []
-    layers = transfer.to_fetch(image.layers, diff_ids, client.layers())
-    size, needed = sum(int(layer["size"]) for layer in layers), transfer.room(layers)
-    free = client.free()
-    if free and free[1] < needed:
-        raise LaunchError(
-            f"{tagged}: {transfer.mb(size)} to fetch need about {transfer.mb(needed)} in {free[0]}, "
-            f"and there is {transfer.mb(free[1])}",
-            hint=f"make room: primus image prune, or {client.engine} system df",
-        )
-    # Docker goes by its own settings; loopback is without https for it.
-    options = ["--tls-verify=false"] if client.engine == "podman" and (plain_http or there.plain) else []
-    words = (client.engine, "pull", *options, by_digest)
-    code, last = transfer.run_again(words, f"{title}: pulling {transfer.mb(size)}", note)
-    if code:
-        hint = "run the same command again"
-        raise ImageError(f"{by_digest}: the pull failed: {last.splitlines()[-1] if last else code}", hint=hint)
-    about = client.about(by_digest)
-    if about is None or not image.is_image(about["Id"]):
-        raise ImageError(f"{by_digest}: is {about['Id'] if about else 'not there'}, and should be {image.id}")
-    client.tag(by_digest, tagged)
-
-
-@click.command()
-@click.argument("names", nargs=-1, metavar="[FRAMEWORK]...")
 @click.option("--all-but-locked", is_flag=True, help="Also images that have a tag, unless the lock has them.")
 @LOCK
 @ENGINE
@@ -304,5 +173,5 @@ def prune(names: tuple[str, ...], all_but_locked: bool, lock: Path | None, engin
         note(f"removed {transfer.mb(freed)}, of which layers that other images share are not freed")
 
 
-for _command in (lock, pull, prune):
+for _command in (lock, prune):
     with_settings(_command)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from primus.errors import LaunchError, PrimusError
+from primus.image.bundle import shared
 
 _BEAT = 15.0  # seconds without a line after which we say that it goes on
 _TRIES = 3
@@ -123,15 +124,7 @@ def to_fetch(
     layers: Sequence[Mapping[str, Any]], diff_ids: Sequence[str], here: Iterable[Sequence[str]]
 ) -> tuple[Mapping[str, Any], ...]:
     """The layers that no image of this machine has: images share what they have in common from the bottom up."""
-    common = 0
-    for other in here:
-        count = 0
-        for mine, its in zip(diff_ids, other, strict=False):
-            if mine != its:
-                break
-            count += 1
-        common = max(common, count)
-    return tuple(layers[common:])
+    return tuple(layers[shared(tuple(diff_ids), map(tuple, here)) :])
 
 
 def room(layers: Iterable[Mapping[str, Any]]) -> int:
