@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -183,17 +184,17 @@ class Client:
             )
         return replace(found, name=image, digests=digests_in(take_apart(image).repository, about))
 
-    def ensure(self, image: str, *, pull: str, expected: str = "") -> Manifest:
+    def ensure(self, image: str, *, pull: str, expected: str = "", after: float = 0) -> Manifest:
         """The image's manifest, fetched first if the policy (missing, always, never) says so. Raises ImageError.
 
         `expected` is the ID that a lock has for it: an image that was loaded from a file has lost its digest, and is
-        found by that.
+        found by that. `after` so many seconds the registry is asked, if it is.
         """
         found = None if pull == "always" else self.manifest(image)
         if found is None and expected and pull != "always":
             found = self.manifest(expected)
         if found is None:
-            found = self._fetch(image, pull)
+            found = self._fetch(image, pull, after)
         if expected and expected != found.id and take_apart(image).digest not in (found.id, *found.digests):
             raise ImageError(
                 f"{image} is {found.id} on this machine, and the lock says {expected}",
@@ -201,7 +202,7 @@ class Client:
             )
         return found
 
-    def _fetch(self, image: str, pull: str) -> Manifest:
+    def _fetch(self, image: str, pull: str, after: float) -> Manifest:
         name, _, tag = image.rsplit("/", 1)[-1].partition("@")[0].partition(":")
         framework, accelerator = name.removeprefix("primus-"), tag.rpartition("-")[2]
         build = f"build it: {build_command(framework, accelerator)}; or name another with --image or --registry"
@@ -211,6 +212,7 @@ class Client:
             build = f"load it: docker save {image} | podman load; or name another with --image or --registry"
         if pull == "never":
             raise ImageError(f"{image} is not on this machine, and nothing is pulled", hint=build)
+        time.sleep(after)
         done = subprocess.run((self.engine, "pull", image), check=False, stdout=2)  # progress is talk: to stderr
         if done.returncode != 0:
             why = self._why_not(image)

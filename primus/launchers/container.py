@@ -122,7 +122,7 @@ def _launch(job: Job, view: Plain) -> int:
     _check_devices(job)
     direct.check_gpu(job, place.gfx)
     view.stage("pulling")
-    found, runnable = _image(job)
+    found, runnable = _image(job, place.rank)
     if found is not None:
         manifest.check(
             found,
@@ -187,7 +187,12 @@ def identified(job: Job) -> tuple[str, Job]:
     return (found.id if found is not None else apptainer.identity(job.image)), runnable
 
 
-def _image(job: Job) -> tuple[manifest.Manifest | None, Job]:
+# Seconds between two nodes of a job that ask a registry for the same image, and the most that one waits: registries
+# count requests, and many nodes that come at once are refused.
+_APART, _LONGEST = 0.25, 60.0
+
+
+def _image(job: Job, rank: int = 0) -> tuple[manifest.Manifest | None, Job]:
     """What the image says about itself, and the job with the image as the engine knows it.
 
     None where only a process inside can read that: the direct launcher does.
@@ -206,7 +211,7 @@ def _image(job: Job) -> tuple[manifest.Manifest | None, Job]:
         identity = archive.identifier(file, job.experiment.framework, os.environ)
         archive.load(job.engine, file, identity)
         job = replace(job, image=identity, pull="never")
-    found = client.ensure(job.image, pull=job.pull, expected=job.image_id)
+    found = client.ensure(job.image, pull=job.pull, expected=job.image_id, after=min(rank * _APART, _LONGEST))
     return found, replace(job, image=found.name)
 
 

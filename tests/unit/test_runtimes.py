@@ -11,6 +11,7 @@ import shlex
 import shutil
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from primus.image import archive, manifest
 from primus.image.engine import Client
 from primus.image.runtimes import spelled
 from primus.job import Job, Mount
-from primus.launchers import apptainer, direct, pyxis, task
+from primus.launchers import apptainer, container, direct, pyxis, task
 from primus.launchers.container import command
 from primus.launchers.host import Host
 
@@ -462,3 +463,21 @@ def test_a_pull_that_fails_for_want_of_room_says_so(
     with pytest.raises(ImageError, match="cannot be pulled: no such tag") as error:
         Client("docker").ensure("reg.local/primus-maxtext:1-rocm", pull="missing")
     assert "GiB free" not in str(error.value)
+
+
+@pytest.mark.parametrize(("rank", "after"), [(0, 0), (3, 0.75), (1000, 60)])
+def test_the_nodes_of_a_job_do_not_ask_the_registry_at_once(
+    write: Write, experiment: Experiment, monkeypatch: pytest.MonkeyPatch, rank: int, after: float
+) -> None:
+    engine = write("bin/docker", "#!/bin/sh\n[ $1 = version ]\n")  # it answers, and has no image
+    engine.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{engine.parent.absolute()}:/usr/bin:/bin")
+    monkeypatch.setattr(Client, "_why_not", lambda *_: None)  # asks the registry
+    slept: list[float] = []
+    monkeypatch.setattr("primus.image.engine.time", SimpleNamespace(sleep=slept.append))
+    job = Job(experiment=load_experiment(experiment()), image="reg.local/x:1-cpu", run_dir=Path("/r"), engine="docker")
+    with pytest.raises(ImageError, match="cannot be pulled"):
+        container._image(job, rank)
+    with pytest.raises(ImageError, match="nothing is pulled"):
+        container._image(replace(job, pull="never"), rank)
+    assert slept == [after]
