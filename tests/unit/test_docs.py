@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import click
 import pytest
 
-from primus.cli import cli
+from primus.cli import cli, settings
+from primus.cli.run import run
 from primus.experiment.schema import frameworks, schema
-from primus.experiment.yaml import read
 
 from .conftest import Primus, Write
 
@@ -88,6 +90,21 @@ def test_primus_command_parses(words: list[str], monkeypatch: pytest.MonkeyPatch
     assert [file for file in ours if not file.exists()] == []
 
 
+# What works from files alone; the others want an engine, a cluster or runs that were made, and are only parsed.
+FROM_FILES = ("config", "examples", "run")
+
+
+@pytest.mark.parametrize("document", sorted({where.partition(":")[0] for where, _ in commands()} - {STEPS}))
+def test_commands_that_work_from_files_work_in_order(document: str, primus: Primus) -> None:
+    Path("examples").symlink_to(ROOT / "examples")
+    for where, words in commands():
+        if where.partition(":")[0] != document or words[0] != "primus" or words[1] not in FROM_FILES:
+            continue
+        words = [item for word in words for item in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
+        done = primus(*words[1:], *(["--dry-run"] if words[1] == "run" and "--dry-run" not in words else []))
+        assert done.code == 0, f"{where}: {done.err}"
+
+
 @pytest.mark.parametrize("words", of("make"))
 def test_make_target_exists(words: list[str]) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -142,9 +159,20 @@ def test_paths_that_are_named_exist(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_yaml_is_read_by_the_launcher(path: Path, write: Write) -> None:
+def test_yaml_is_an_experiment_or_settings(path: Path, primus: Primus, write: Write) -> None:
+    examples = ROOT / "examples/torchtitan/configs/MI300X"
+    Path("examples").symlink_to(ROOT / "examples")
     for block in re.findall(r"^```yaml\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-        read(write("block.yaml", block), layer="documents")
+        keys = re.findall(r"^(\w+):", block, re.MULTILINE)
+        if "modules" in keys or "exp_name" in keys:
+            if "modules" not in keys:  # one line of an experiment
+                block = f"extends: llama3.1_8B-BF16-pretrain.yaml\n{block}"
+            shutil.copy(examples / "llama3.1_8B-BF16-pretrain.yaml", ".")
+            os.environ["SLURM_ARRAY_TASK_ID"] = "1"
+            done = primus("config", "check", write("experiment.yaml", block))
+            assert done.code == 0, done.err
+        elif keys:
+            assert settings.load(run, (write("settings.yaml", block),)), block
 
 
 @pytest.mark.parametrize("framework", frameworks())
