@@ -214,10 +214,12 @@ target "shared" {
   labels     = labels(base, base)
 }
 
-# The primus package alone; every backend copies it in last.
+# The primus package and the examples; every backend copies them in last.
 target "launcher" {
   inherits   = ["_common"]
-  dockerfile = "base/launcher.Dockerfile"
+  dockerfile = "base/Dockerfile"
+  target     = "launcher"
+  args       = { ACCELERATOR = ACCELERATOR, APT_SNAPSHOT = APT_SNAPSHOT, BASE_IMAGE = BASE_IMAGE }
   tags       = tags("launcher")
 }
 

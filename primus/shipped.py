@@ -1,4 +1,4 @@
-"""The examples that came with Primus: beside the package in a checkout, inside of it where it is installed."""
+"""The examples that came with Primus: beside the package in a checkout and an image, inside of it in a wheel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HERE = Path(__file__).parent
 
 
 def examples(package: Path = _HERE) -> Path | None:
-    """The directory examples/ that came with the package; None inside our images, which have none."""
+    """The directory examples/ that came with the package; None for one that was copied alone."""
     places = (package / "examples", package.parent / "examples")
     return next((place for place in places if any(place.glob("*/configs"))), None)
 
@@ -34,7 +34,7 @@ def find(text: str) -> tuple[str, Path]:
     """The example that `text` means: its name, the end of it, or its path. Raises ConfigError, with what is near."""
     known = names()
     if not known:
-        raise ConfigError("no examples came with this Primus", hint="its images have none; its wheel and checkout do")
+        raise ConfigError("no examples came with this Primus", hint="its wheel, images and checkout have them")
     wanted = name_of(Path(text)) if text.endswith((".yaml", ".yml")) else text.strip("/")
     if wanted in known:
         return wanted, known[wanted]

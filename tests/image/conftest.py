@@ -26,6 +26,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("framework", FRAMEWORKS)
 
 
+def copy_checkout(to: Path) -> Path:
+    """Copy what a build reads of the checkout; the copy."""
+    for name in ("base", "examples", "images", "primus"):
+        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("docker-bake.hcl", ".dockerignore"):
+        shutil.copy(ROOT / name, to / name)
+    return to
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout."""

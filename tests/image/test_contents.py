@@ -115,6 +115,14 @@ def test_primus_is_the_command(engine: Any, image: str) -> None:
     assert not {name for name in names if name in owned or name.startswith(("NCCL_", "RCCL_", "NVTE_", "HSA_"))}
 
 
+def test_the_examples_are_inside(engine: Any, image: str, framework: str) -> None:
+    listed = engine(*ANYONE, image, "primus", "examples", "list").splitlines()
+    ours = sorted(name for line in listed if (name := line.split()[0]).startswith(f"{framework}/CPU/"))
+    assert ours
+    folder, _, name = ours[0].rpartition("/CPU/")
+    engine(*ANYONE, image, "primus", "config", "check", f"examples/{folder}/configs/CPU/{name}.yaml")
+
+
 def test_nothing_of_the_build_is_left(engine: Any, image: str, settings: Mapping[str, str]) -> None:
     code = """
 import pathlib

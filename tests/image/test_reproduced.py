@@ -13,6 +13,8 @@ from uuid import uuid4
 
 import pytest
 
+from tests.image.conftest import copy_checkout
+
 MADE = "1796000000"  # 2026-11-30
 
 
@@ -53,29 +55,41 @@ def entries(docker: str, image: str, into: Path) -> dict[str, tuple[Any, ...]]:
     return found
 
 
+# Each with what is built anew for it: all that it consists of, or a backend's own steps on a base that is here.
+@pytest.mark.parametrize(("name", "anew"), [("base", "*"), ("torchtitan", "torchtitan launcher")])
 def test_a_second_build_from_clean_has_the_same_id(
-    docker: str, root: Path, settings: Mapping[str, str], version: str, engine: Any, tmp_path: Path
+    docker: str,
+    settings: Mapping[str, str],
+    version: str,
+    engine: Any,
+    tmp_path: Path,
+    name: str,
+    anew: str,
 ) -> None:
-    """The OS packages, the virtual environment and the launcher's dependencies: what all images stand on."""
-    words = [docker, "buildx", "bake", "--progress=plain", "--set=*.no-cache=true", "base"]
+    """The OS packages, the virtual environment, the backend, the launcher: whatever the checkout's times and modes."""
+    words = [docker, "buildx", "bake", "--progress=plain", *(f"--set={one}.no-cache=true" for one in anew.split())]
     ids = []
-    for _ in range(2):
+    for number in range(2):
+        checkout = copy_checkout(tmp_path / str(number))
+        if number:  # as a checkout on another day, under another umask
+            subprocess.run(["chmod", "--recursive", "go-rwx", checkout / "primus"], check=True)
+            subprocess.run(["find", checkout, "-exec", "touch", "--date=2001-01-01", "{}", "+"], check=True)
         done = subprocess.run(
-            words,
-            cwd=root,
+            [*words, name],
+            cwd=checkout,
             env={**settings, "VERSION": version, "SOURCE_DATE_EPOCH": MADE},
             capture_output=True,
             text=True,
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        about = json.loads(engine("image", "inspect", f"primus-base:{version}-cpu"))[0]
+        about = json.loads(engine("image", "inspect", f"primus-{name}:{version}-cpu"))[0]
         ids.append(about["Id"])
     assert about["Created"].startswith("2026-11-30T")
     if ids[0] != ids[1]:
         first, second = (entries(docker, one, tmp_path / "image.tar") for one in ids)
         differ = sorted(path for path in {*first, *second} if first.get(path) != second.get(path))
         pytest.fail(f"{len(differ)} differ: {[(path, first.get(path), second.get(path)) for path in differ[:10]]}")
-    shell = engine("run", "--rm", "--network=none", f"primus-base:{version}-cpu", "env")
+    shell = engine("run", "--rm", "--network=none", f"primus-{name}:{version}-cpu", "env")
     assert "SOURCE_DATE_EPOCH" not in shell
     assert "PYTHONHASHSEED" not in shell

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.image.conftest import copy_checkout
+
 pytestmark = pytest.mark.timeout(300)
 
 DOCKERFILE = """\
@@ -46,11 +48,7 @@ def checkout(tmp_path: Path, root: Path, settings: Mapping[str, str]) -> Path:
     git(upstream, "add", ".")
     git(upstream, "commit", "--quiet", "--message=First")
     commit, tree = git(upstream, "rev-parse", "HEAD"), git(upstream, "rev-parse", "HEAD^{tree}")
-    checkout = tmp_path / "checkout"
-    for name in ("base", "images"):
-        shutil.copytree(root / name, checkout / name)
-    for name in ("docker-bake.hcl", ".dockerignore"):
-        shutil.copy(root / name, checkout / name)
+    checkout = copy_checkout(tmp_path / "checkout")
     folder = checkout / "images/toy"
     (folder / "patches/toy").mkdir(parents=True)
     (folder / "Dockerfile").write_text(DOCKERFILE)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 import os
+import signal
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -172,14 +173,74 @@ def understated(path: Path) -> None:
     bundling._assemble(head, manifest, files, path.with_suffix(".part"), path, lambda _text: None)
 
 
-def test_a_bundle_is_a_layout_that_others_load(toys: Path, podman: str) -> None:
-    expected = identity(f"{TOY}:first")
+def test_a_bundle_is_a_layout_that_others_load(toys: Path, docker: str, podman: str) -> None:
+    expected = identity(f"{TOY}:big")
+    subprocess.run((docker, "image", "rm", f"{TOY}:big"), check=True, capture_output=True)
     try:
-        subprocess.run((podman, "load", f"--input={toys / 'first.tar'}"), check=True, capture_output=True)
-        done = subprocess.run((podman, "image", "inspect", expected), check=True, capture_output=True, text=True)
-        assert json.loads(done.stdout)[0]["Id"] == expected.removeprefix("sha256:")
+        for engine in (docker, podman):
+            subprocess.run((engine, "load", f"--input={toys / 'big.tar'}"), check=True, capture_output=True)
+            about = Client(engine).about(expected)
+            assert about is not None, engine
+            assert about["Id"] == expected
+        assert identity(f"{TOY}:big") == expected
     finally:
         subprocess.run((podman, "rmi", "--force", expected), capture_output=True, check=False)
+
+
+def test_pull_from_a_bundle(toys: Path, docker: str) -> None:
+    expected = identity(f"{TOY}:big")
+    subprocess.run((docker, "image", "rm", f"{TOY}:big"), check=True, capture_output=True)
+    words = ("image", "pull", "torchtitan", "--accelerator=cpu", f"--lock={toys / 'big.lock.json'}")
+    done = primus(*words, f"--from={toys / 'first.tar'}")
+    assert done.code == 3, done.output
+    assert f"has not {TOY}:big ({expected[:19]}), which is locked" in done.output
+    assert primus(*words, f"--from={toys}").code == 0  # a directory of bundles
+    assert identity(f"{TOY}:big") == expected
+
+
+def killed(words: tuple[str, ...], when: Callable[[str], bool]) -> None:
+    """Run the launcher, and kill it with all that it started as soon as a line of its says so."""
+    command = (sys.executable, "-m", "primus", *words)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if when(line):
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("at", ["1 of 1 layers to pack", "writing big.tar"])
+def test_a_bundle_goes_on_where_it_was_killed(toys: Path, at: str) -> None:
+    out, lock = toys / "big.tar", toys / "big.lock.json"
+    was = out.read_bytes()
+    words = ("--framework=torchtitan", "--accelerator=cpu", f"--lock={lock}", f"--wheels={toys / 'wheels'}")
+    again = toys / "again"
+    again.mkdir()
+    command = ("image", "bundle", *words, "--no-documents", f"--out={again / 'big.tar'}")
+    killed(command, lambda line: at in line)
+    assert not (again / "big.tar").exists()
+    done = primus(*command)
+    assert done.code == 0, done.output
+    assert ("is packed already" in done.output) == at.startswith("writing")
+    assert [path.name for path in again.iterdir()] == ["big.tar"]
+    layers = [one.layers for one in bundle.read(again / "big.tar").manifest.images]
+    assert layers == [one.layers for one in bundle.read(out).manifest.images]
+    assert out.read_bytes() == was
+
+
+def test_a_load_that_was_killed_offers_nothing_and_goes_on(toys: Path, docker: str) -> None:
+    expected = identity(f"{TOY}:big")
+    subprocess.run((docker, "image", "rm", f"{TOY}:big"), check=True, capture_output=True)
+    command = ("image", "load", str(toys / "big.tar"), f"--to={toys / 'to'}")
+    killed(command, lambda line: "loading" in line)
+    found = Client(docker).about(f"{TOY}:big")
+    assert found is None or found["Id"] == expected  # never a part of it
+    assert not (toys / "to").exists()
+    done = primus(*command)
+    assert done.code == 0, done.output
+    assert identity(f"{TOY}:big") == expected
+    assert (toys / "to" / "README.md").is_file()
 
 
 def test_a_key_is_required_of_a_bundle(toys: Path, docker: str, monkeypatch: pytest.MonkeyPatch) -> None:
