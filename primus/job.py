@@ -117,6 +117,7 @@ def with_inputs(
     cannot be a hub's name, is a path. Offline, a name on a hub must be in the Hugging Face cache.
     """
     adapter = import_module(f"primus.backends.{experiment.framework}.adapter")
+    experiment = _unfolded(experiment, adapter)
     args: dict[str, Any] = _copy(experiment.args)
     found: list[Mount] = []
     missing = [*problems(experiment), *(adapter.refusals(experiment) if hasattr(adapter, "refusals") else ())]
@@ -145,6 +146,7 @@ def with_inputs(
 def with_inputs_at(experiment: Experiment, place_of: Callable[[Path], str]) -> tuple[Experiment, tuple[str, ...]]:
     """The experiment with each input path that exists here replaced, and the names on a hub that it reads besides."""
     adapter = import_module(f"primus.backends.{experiment.framework}.adapter")
+    experiment = _unfolded(experiment, adapter)
     args: dict[str, Any] = _copy(experiment.args)
     names = []
     for dotted, place, key, item in _inputs(adapter.inputs(experiment), args):
@@ -154,6 +156,11 @@ def with_inputs_at(experiment: Experiment, place_of: Callable[[Path], str]) -> t
         elif dotted in adapter.HUB and _is_name(item):
             names.append(f"{dotted}: {item}")
     return replace(experiment, args=args), tuple(names)
+
+
+def _unfolded(experiment: Experiment, adapter: ModuleType) -> Experiment:
+    """The experiment with what files of lists name, for a backend that has such."""
+    return adapter.unfolded(experiment) if hasattr(adapter, "unfolded") else experiment
 
 
 def _inputs(arguments: Iterable[str], args: dict[str, Any]) -> Iterator[tuple[str, Any, Any, str]]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from primus.errors import ConfigError
 from primus.experiment import load_experiment
 from primus.experiment.schema import frameworks, schema
-from primus.job import Mount, default_engine, with_env, with_inputs
+from primus.job import Mount, default_engine, with_env, with_inputs, with_inputs_at
 
 from .conftest import ROOT, Experiment, Primus, Write
 
@@ -56,6 +57,65 @@ def test_a_list_of_paths_and_a_prefix_of_files_are_inputs_too(experiment: Experi
     assert len(with_inputs(load_experiment(path, environ={}), (), offline=False, environ={})[2]) == 1
     path = experiment("data_path: [/nope]\nmock_data: true", framework="megatron")
     assert with_inputs(load_experiment(path, environ={}), (), offline=False, environ={})[2] == ()
+
+
+PER_SPLIT = '{"train": ["0.3", "data/a", "0.7", "data/b"], "valid": "data/b", "test": ["data/a"]}'
+
+
+@pytest.mark.parametrize("mounted", ["with_inputs", "with_inputs_at"])
+def test_what_a_list_of_data_names_is_an_input(experiment: Experiment, write: Write, mounted: str) -> None:
+    for name in ("a", "b"):
+        write(f"data/{name}.bin", "")
+        write(f"data/{name}.idx", "")
+    write("list.txt", "0.3 data/a\n0.7 data/b\n")
+    write("split.json", PER_SPLIT)
+    here = Path.cwd()
+    for overrides, given in (
+        ("data_args_path: list.txt", {"data_path": ["0.3", "a", "0.7", "b"]}),
+        (
+            "per_split_data_args_path: split.json",
+            {"train_data_path": ["0.3", "a", "0.7", "b"], "valid_data_path": ["b"], "test_data_path": ["a"]},
+        ),
+    ):
+        before = load_experiment(experiment(f"{overrides}\nlr: 1.0", framework="megatron"))
+        if mounted == "with_inputs":
+            found, mounts, missing = with_inputs(before, (), offline=False, environ={})
+            assert missing == ()
+            assert sorted({str(mount.source.relative_to(here)) for mount in mounts}) == [
+                *("data/a.bin", "data/a.idx", "data/b.bin", "data/b.idx")
+            ]
+            place = f"{here}/data/"
+        else:
+            found, _ = with_inputs_at(before, lambda path: f"there/{path.name}")
+            place = "there/"
+        for key, words in given.items():
+            assert found.args[key] == [word if word[0].isdigit() else f"{place}{word}" for word in words]
+        assert found.args[overrides.partition(":")[0]] is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text", "said"),
+    [
+        ("data_args_path: list", "0.5 /nope", "data_path: /nope does not exist"),
+        ("data_args_path: list", None, "data_args_path: {here}/list does not exist"),
+        ("per_split_data_args_path: list", "{", "per_split_data_args_path: {here}/list cannot be read: Expecting"),
+        ("per_split_data_args_path: list", '{"train": []}', "{here}/list cannot be read: it has no 'valid'"),
+        ("per_split_data_args_path: list", "[]", "{here}/list cannot be read: list indices must be"),
+    ],
+)
+def test_a_list_of_data_that_is_wrong(
+    experiment: Experiment, write: Write, overrides: str, text: str | None, said: str
+) -> None:
+    if text is not None:
+        write("list", text)
+    loaded = load_experiment(experiment(overrides, framework="megatron"))
+    try:
+        _, _, problems = with_inputs(loaded, (), offline=False, environ={})
+    except ConfigError as error:
+        problems = error.problems
+    assert said.format(here=Path.cwd()) in problems[0].message
+    if "/nope" in said:
+        assert problems[0].where.startswith("exp.yaml:10:")
 
 
 def test_a_pattern_is_given_its_directory(experiment: Experiment, write: Write) -> None:

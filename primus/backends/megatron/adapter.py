@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -13,6 +14,7 @@ from primus.backends import torchrun
 from primus.command import Command
 from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
+from primus.experiment.paths import absolute, is_file
 from primus.node import Node
 
 # The kernels of hybrid_layer_pattern's layers, which run on a GPU only: M is Mamba, G gated delta net.
@@ -57,6 +59,45 @@ def inputs(experiment: Experiment) -> tuple[str, ...]:
         *("load", "pretrained_checkpoint", "tokenizer_model", "vocab_file", "merge_file", "metadata_path"),
         *(() if made_up else (*_DATA, *lists)),
     )
+
+
+def unfolded(experiment: Experiment) -> Experiment:
+    """The experiment with what its list files name in their place: a container has to be shown it, a bundle to have it.
+
+    The files are read as Megatron does (get_blend_and_blend_per_split); one that is not here stays. Raises ConfigError.
+    """
+    args, origins = dict(experiment.args), dict(experiment.origins)
+    if args.get("mock_data"):
+        return experiment
+    for key, names in (("data_args_path", ("data_path",)), ("per_split_data_args_path", _DATA[1:])):
+        path = absolute(value) if isinstance(value := args.get(key), str) and not isinstance(value, Template) else None
+        if path is None or not is_file(path):
+            continue
+        args[key] = None
+        for name, said in zip(names, _listed(path, key, len(names)), strict=True):
+            args[name] = said
+            if key in origins:
+                origins[name] = origins[key]
+    return replace(experiment, args=args, origins=origins)
+
+
+def _listed(path: Path, key: str, count: int) -> list[list[str]]:
+    """The words of a list file; of one for each split, those of train, valid and test."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if count == 1:
+            return [text.split()]
+        said = json.loads(text)
+        words = [said[split] for split in ("train", "valid", "test")]
+        return [one.split() if isinstance(one, str) else [str(word) for word in one] for one in words]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        what = f"it has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+        raise ConfigError(
+            f"{key}: {path} cannot be read: {what}",
+            hint="paths and weights, parted by blanks"
+            if count == 1
+            else 'JSON: {"train": [...], "valid": [...], "test": [...]}, paths and weights',
+        ) from error
 
 
 def problems(experiment: Experiment) -> Iterator[Problem]:
