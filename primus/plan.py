@@ -93,32 +93,15 @@ def plan(
         directory = Path(Record(absolute(wanted.record)).read("run.json").get("run_dir") or directory)
     _refuse_anothers(directory, experiment.framework)
     engine = wanted.engine or default_engine(environ)
-    if wanted.verify_key and (wanted.image or wanted.no_lock) and not wanted.slurm_job:
-        raise ConfigError(
-            "verify_key is set: an image must be signed, and only a lock says that it is",
-            hint="leave out --image and --no-lock; primus image lock takes the signature of what is published",
-        )
-    use_lock = not (wanted.image or wanted.no_lock or wanted.launcher == "direct")
-    by_digest, from_lock = (
-        select(wanted.lock, experiment.framework, experiment.accelerator, say, wanted.verify_key)
-        if use_lock
-        else (None, None)
-    )
-    if by_digest is not None:
-        name = by_digest.reference(wanted.registry, experiment.framework)
-    else:
-        name = wanted.image or reference(experiment.framework, experiment.accelerator, registry=wanted.registry)
-    elsewhere = bool(wanted.registry or wanted.image or (by_digest and by_digest.digest))
-    identifier = by_digest.id if by_digest else wanted.image_id
-    file = image_of(name, engine, wanted.launcher, dry=dry, say=say)
+    image = chosen(experiment.framework, experiment.accelerator, wanted, engine, dry=dry, say=say)
     if wanted.offline and not dry:  # the machine of a dry run may be another one
-        offline.refuse(missing, name, identifier, engine, wanted.launcher, environ, say)
+        offline.refuse(missing, image.name, image.id, engine, wanted.launcher, environ, say)
     slurm = wanted.slurm if wanted.launcher == "slurm" else None
     return Job(
         experiment=replace(experiment, workspace=str(absolute(experiment.workspace))),
-        image=file,
-        image_id=identifier,
-        lock=from_lock,
+        image=image.name,
+        image_id=image.id,
+        lock=image.lock,
         run_dir=directory,
         nodes=count if wanted.launcher == "slurm" else wanted.nodes,
         gpus_per_node=gpus if wanted.launcher == "slurm" else wanted.gpus_per_node,
@@ -127,8 +110,7 @@ def plan(
         env_names=wanted.env,
         engine=engine,
         engine_args=wanted.engine_args,
-        # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
-        pull=wanted.pull if elsewhere and not wanted.offline else "never",
+        pull=image.pull,
         dev=wanted.dev,
         record=_record(wanted, directory),
         # For GPUs, whole nodes, unless somebody says how many of them.
@@ -138,6 +120,64 @@ def plan(
         any_gpu=wanted.any_gpu,
         in_image=wanted.in_image,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The image that something runs in: its name or file, the ID that it must have, the lock that says so."""
+
+    name: str
+    id: str
+    lock: Path | None
+    pull: str
+
+
+def chosen(framework: str, accelerator: str, wanted: Wanted, engine: str, *, dry: bool, say: Say) -> Chosen:
+    """The image that is named, else what is locked, else the framework's by its tag.
+
+    Raises ConfigError for one that cannot be run, or that no lock can say to be signed where that is required.
+    """
+    if wanted.verify_key and (wanted.image or wanted.no_lock) and not wanted.slurm_job:
+        raise ConfigError(
+            "verify_key is set: an image must be signed, and only a lock says that it is",
+            hint="leave out --image and --no-lock; primus image lock takes the signature of what is published",
+        )
+    use_lock = not (wanted.image or wanted.no_lock or wanted.launcher == "direct")
+    one, lock = select(wanted.lock, framework, accelerator, say, wanted.verify_key) if use_lock else (None, None)
+    if one is not None:
+        name = one.reference(wanted.registry, framework)
+    else:
+        name = wanted.image or reference(framework, accelerator, registry=wanted.registry)
+    # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
+    elsewhere = bool(wanted.registry or wanted.image or (one and one.digest))
+    return Chosen(
+        name=_image(name, engine, wanted.launcher, dry=dry, say=say),
+        id=one.id if one else wanted.image_id,
+        lock=lock,
+        pull=wanted.pull if elsewhere and not wanted.offline else "never",
+    )
+
+
+def _image(image: str, engine: str, launcher: str, *, dry: bool, say: Say) -> str:
+    """The image as the job has it: a file by its absolute path. Raises ConfigError for one that cannot be run."""
+    if launcher == "direct":
+        return image
+    if engine == "pyxis" and launcher != "slurm":
+        raise ConfigError(f"--engine pyxis: is Slurm's, and the launcher is {launcher}", hint="add --launcher slurm")
+    if not is_path(image):
+        spelled(image, engine)
+        return image
+    path = absolute(image)
+    spelled(str(path), engine)
+    if not exists(path):
+        missing = Problem(
+            message=f"--image {image}: there is no such file here",
+            hint="it must be on storage that this machine and every node see",
+        )
+        if not dry:
+            raise ConfigError([missing])
+        say(str(missing))
+    return str(path)
 
 
 def _whole(experiment: Experiment, wanted: Wanted) -> bool:
@@ -182,25 +222,3 @@ def _refuse_anothers(directory: Path, framework: str) -> None:
             f"{directory}: holds a run of {was}, and this is one of {framework}",
             hint="give this one a directory of its own: --run-dir, or PRIMUS_EXP_NAME in front of a shipped example",
         )
-
-
-def image_of(image: str, engine: str, launcher: str, *, dry: bool, say: Say) -> str:
-    """The image as the job has it: a file by its absolute path. Raises ConfigError for one that cannot be run."""
-    if launcher == "direct":
-        return image
-    if engine == "pyxis" and launcher != "slurm":
-        raise ConfigError(f"--engine pyxis: is Slurm's, and the launcher is {launcher}", hint="add --launcher slurm")
-    if not is_path(image):
-        spelled(image, engine)
-        return image
-    path = absolute(image)
-    spelled(str(path), engine)
-    if not exists(path):
-        missing = Problem(
-            message=f"--image {image}: there is no such file here",
-            hint="it must be on storage that this machine and every node see",
-        )
-        if not dry:
-            raise ConfigError([missing])
-        say(str(missing))
-    return str(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 from collections.abc import Callable
@@ -13,25 +12,14 @@ from typing import Any
 import click
 
 from primus import offline as network
-from primus.cli import note
-from primus.cli.given import checkout, clean_environment, print_commands, refuse_secrets, take_env
-from primus.cli.locked import LOCKS
-from primus.cli.options import REGISTRY, TARGET
-from primus.cli.run import run
-from primus.cli.settings import with_settings
-from primus.cli.signing import verify_key
+from primus.cli import inside, note
+from primus.cli.options import TARGET
 from primus.command import Command
 from primus.errors import ConfigError, Problem
-from primus.experiment import Experiment
 from primus.experiment.paths import absolute, exists
 from primus.experiment.schema import schema
-from primus.image import manifest
-from primus.image.names import reference
-from primus.job import Job, Mount, default_engine, with_env, with_inputs
-from primus.plan import image_of, select
+from primus.job import Mount, with_env, with_inputs
 
-# Options of `primus run` that mean the same here: the same objects.
-_AS_IN_RUN = ("launcher", "image", "engine", "pull", "offline", "mounts", "env", "engine_args", "dev", "dry_run")
 # Megatron's arguments that describe a tokenizer.
 _TOKENIZER = (
     *("tokenizer_type", "tokenizer_model", "vocab_size", "vocab_file", "merge_file", "metadata_path", "special_tokens"),
@@ -81,8 +69,6 @@ def _tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that tokenize.")
 @_tokenizer_options
 @TARGET
-@REGISTRY
-@LOCKS
 def prepare_megatron(
     sources: tuple[Path, ...],
     output: Path,
@@ -91,87 +77,47 @@ def prepare_megatron(
     overwrite: bool,
     workers: int,
     accelerator: str,
-    registry: str,
-    lock: Path | None,
-    no_lock: bool,
-    image_id: str,
-    launcher: str | None,
-    image: str | None,
-    engine: str | None,
-    pull: str,
-    offline: bool,
-    mounts: tuple[str, ...],
-    env: tuple[str, ...],
-    engine_args: tuple[str, ...],
-    dev: bool,
-    dry_run: bool,
-    **tokenizer: Any,
+    **options: Any,
 ) -> None:
     """Tokenize FILE... into PREFIX.bin and PREFIX.idx, for data_path: [PREFIX].
 
     A FILE is text (.txt, each line a document) or JSON lines (.jsonl, .json, each line an object), compressed (.gz)
     or not. It runs in the image, as a training does, and needs no GPU.
     """
-    passed = take_env(env)
-    refuse_secrets(engine_args)
-    for text in clean_environment():
-        note(text)
+    wanted, dry = inside.taken(options)  # what is left are the tokenizer's
     prefix = absolute(output)
     files = tuple(absolute(source) for source in sources)
-    experiment = Experiment(
-        work_group="data",
-        user_name=_user(),
-        exp_name=f"prepare-{prefix.name}",
-        workspace=str(prefix.parent),
-        framework="megatron",
+    experiment = inside.experiment(
+        "megatron",
+        "cpu",  # whatever the image is for: no device is needed
         stage="data",
-        accelerator="cpu",  # whatever the image is for: no device is needed
-        args={name: list(value) if isinstance(value, tuple) else value for name, value in tokenizer.items()},
-        env={},
-        origins={},
-        source=Path(),
+        name=f"prepare-{prefix.name}",
+        folder=prefix.parent,
+        args={name: list(value) if isinstance(value, tuple) else value for name, value in options.items()},
     )
-    given = tuple(Mount.parse(text) for text in mounts)
-    shown = (*given, *(Mount(source=file, target=file, read_only=True) for file in files if exists(file)))
-    experiment = with_env(experiment, passed)
-    chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
-    if offline:
+    mounts = (*wanted.mounts, *(Mount(source=file, target=file, read_only=True) for file in files if exists(file)))
+    experiment = with_env(experiment, wanted.env)
+    if wanted.offline:
         experiment, notes = network.switched(experiment, os.environ)
         for text in notes:
             note(text)
-        if chosen != "direct":
+        if wanted.launcher != "direct":
             experiment, more = network.shown_cache(experiment, os.environ)
-            shown = (*shown, *more)
-    experiment, shown, missing = with_inputs(experiment, shown, offline=offline, environ=os.environ)
-    needed = _NEEDED.get(tokenizer["tokenizer_type"], ("tokenizer_model",))
-    options = [f"--{name.replace('_', '-')}" for name in needed if tokenizer[name] is None]
-    lacking = [Problem(message=f"--tokenizer-type {tokenizer['tokenizer_type']} needs {' and '.join(options)}")]
-    wrong = (*_problems(files, given, prefix, overwrite=overwrite), *(lacking if options else ()), *missing)
-    runtime = engine or default_engine()
-    locked = (
-        None if image or no_lock or chosen == "direct" else select(lock, "megatron", accelerator, note, verify_key())[0]
-    )
-    by_tag = reference("megatron", accelerator, registry=registry)
-    name = image or (locked.reference(registry, "megatron") if locked else by_tag)
-    identifier = locked.id if locked else image_id
-    if wrong and not (dry_run or offline):
+            mounts = (*mounts, *more)
+    experiment, mounts, missing = with_inputs(experiment, mounts, offline=wanted.offline, environ=os.environ)
+    needed = _NEEDED.get(options["tokenizer_type"], ("tokenizer_model",))
+    lacking = [f"--{name.replace('_', '-')}" for name in needed if options[name] is None]
+    wrong = (*_problems(files, wanted.mounts, prefix, overwrite=overwrite), *missing)
+    if lacking:
+        message = f"--tokenizer-type {options['tokenizer_type']} needs {' and '.join(lacking)}"
+        wrong = (*wrong, Problem(message=message))
+    if wrong and not (dry or wanted.offline):
         raise ConfigError(wrong)
-    if offline and not dry_run:
-        network.refuse(wrong, name, identifier, runtime, chosen, os.environ, note)
+    job = inside.planned(experiment, accelerator, wanted, prefix.parent, mounts, dry=dry)
+    if wanted.offline and not dry:
+        network.refuse(wrong, job.image, job.image_id, job.engine, wanted.launcher, os.environ, note)
     for problem in wrong:
         note(str(problem))
-    job = Job(
-        experiment=experiment,
-        image=image_of(name, runtime, chosen, dry=dry_run, say=note),
-        image_id=identifier,
-        run_dir=prefix.parent,
-        mounts=tuple(mount for mount in dict.fromkeys(shown) if mount.target != prefix.parent),
-        env_names=passed,
-        engine=runtime,
-        engine_args=engine_args,
-        pull=pull if (registry or image or (locked and locked.digest)) and not offline else "never",
-        dev=checkout() if dev else None,
-    )
     switches = {
         "output": str(prefix),
         "json_key": json_key,
@@ -180,27 +126,11 @@ def prepare_megatron(
         "workers": workers,
         "bar": sys.stderr.isatty(),
     }
-    inner: Command = import_module("primus.backends.megatron.adapter").preparation(job.experiment, switches, files)
-    module = import_module(f"primus.launchers.{chosen}")
-    if dry_run:
-        print_commands(module.dry_run_other(inner, job, dict(os.environ)))
-        return
-    try:
-        prefix.parent.mkdir(parents=True, exist_ok=True)  # as the user, before the engine could as root
-    except OSError as error:
-        raise ConfigError(f"cannot write to {prefix.parent}: {error.strerror}") from error
-    sys.exit(module.run(inner, job))
+    program: Command = import_module("primus.backends.megatron.adapter").preparation(job.experiment, switches, files)
+    inside.start(lambda _identity: program, job, wanted, dry=dry)
 
 
-prepare_megatron.params.extend(option for option in run.params if option.name in _AS_IN_RUN)
-with_settings(prepare_megatron)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a uid without a name
-        return str(os.getuid())
+inside.as_in_run(prepare_megatron)
 
 
 def _problems(files: tuple[Path, ...], mounts: tuple[Mount, ...], prefix: Path, *, overwrite: bool) -> list[Problem]:

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import sys
-from importlib import import_module
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
-from primus.cli import note
-from primus.cli.given import checkout, clean_environment, print_commands, refuse_secrets, take_env
+from primus.cli import inside
 from primus.cli.hipblaslt import products
-from primus.cli.options import REGISTRY, TARGET
+from primus.cli.options import TARGET
 from primus.cli.run import run
 from primus.cli.runs import WORKSPACE
-from primus.cli.settings import with_settings
 from primus.command import Command
 from primus.errors import ConfigError
-from primus.experiment import Experiment
 from primus.experiment.paths import absolute
 from primus.experiment.schema import frameworks
-from primus.image import manifest
-from primus.image.names import reference
-from primus.job import Job, Mount, default_engine, with_env
-from primus.plan import image_of
+from primus.job import Mount
 from primus.record import find
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 # Words that are `primus run`'s, which says itself what is wrong with them.
 _RUNS = {"ignore_unknown_options": True, "allow_interspersed_args": False, **_HELP}
-_AS_IN_RUN = ("launcher", "image", "engine", "pull", "offline", "mounts", "env", "engine_args", "dev", "dry_run")
 
 
 @click.group(context_settings=_HELP)
@@ -91,7 +82,6 @@ def use(result: Path, words: tuple[str, ...]) -> None:
     help="Where each image, GPU and library has a directory.",
 )
 @TARGET
-@REGISTRY
 @WORKSPACE
 def tune_products(
     source: str,
@@ -101,90 +91,38 @@ def tune_products(
     bench: Path | None,
     results: Path,
     accelerator: str,
-    registry: str,
     workspace: Path,
-    launcher: str | None,
-    image: str | None,
-    engine: str | None,
-    pull: str,
-    offline: bool,
-    mounts: tuple[str, ...],
-    env: tuple[str, ...],
-    engine_args: tuple[str, ...],
-    dev: bool,
-    dry_run: bool,
+    **options: Any,
 ) -> None:
     """Run hipblaslt-bench in the image, for each product of a run that dumped, or of a file of them.
 
     What is done is kept, whenever it stops: the same command goes on. The path of the result is printed.
     """
-    passed = take_env(env)
-    refuse_secrets(engine_args)
-    for text in clean_environment():
-        note(text)
-    if launcher == "slurm":
-        raise ConfigError("--launcher slurm: this runs on one machine", hint="srun primus tune hipblaslt tune ...")
+    wanted, dry = inside.taken(options)
     file = products(source, absolute(workspace))
     about = {} if Path(source).is_file() else find(source, absolute(workspace)).read("run.json")
     whose = framework or about.get("framework")
     if not whose:
         raise ConfigError(f"{source}: does not say whose image to use", hint="add --framework")
+    if about.get("image") and not (
+        wanted.image or wanted.lock or wanted.verify_key
+    ):  # one that must be signed is locked
+        wanted = replace(wanted, image=about["image"])
     where = absolute(results)
     if bench:
         bench = absolute(bench)
-    given = tuple(Mount.parse(text) for text in mounts)
+    target = about.get("accelerator") or accelerator
+    experiment = inside.experiment(whose, target, stage="tune", name="hipblaslt", folder=where, args={})
     shown = [path for path in (file, bench) if path and not path.is_relative_to(where)]
-    chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
-    runtime = engine or default_engine()
-    name = image or about.get("image") or reference(whose, accelerator, registry=registry)
-    experiment = Experiment(
-        work_group="tune",
-        user_name=_user(),
-        exp_name="hipblaslt",
-        workspace=str(where),
-        framework=whose,
-        stage="tune",
-        accelerator=about.get("accelerator") or accelerator,
-        args={},
-        env={},
-        origins={},
-        source=Path(),
-    )
-    job = Job(
-        experiment=with_env(experiment, passed),
-        image=image_of(name, runtime, chosen, dry=dry_run, say=note),
-        run_dir=where,
-        mounts=(*given, *(Mount(source=path, target=path, read_only=True) for path in shown)),
-        env_names=passed,
-        engine=runtime,
-        engine_args=engine_args,
-        pull=pull if (registry or image) and not offline else "never",
-        dev=checkout() if dev else None,
-    )
-    module = import_module(f"primus.launchers.{chosen}")
+    mounts = (*wanted.mounts, *(Mount(source=path, target=path, read_only=True) for path in shown))
+    job = inside.planned(experiment, target, wanted, where, mounts, dry=dry)
     words = [f"--shapes={file}", f"--output={where}", f"--iters={iters}", *(f"--device={n}" for n in devices)]
     words += [f"--bench={bench}"] if bench else []
 
-    def inner(identity: str) -> Command:
+    def program(identity: str) -> Command:
         return Command(argv=("python", "-m", "primus.tune.offline", *words, f"--image={identity}"))
 
-    if dry_run:
-        print_commands(module.dry_run_other(inner("IMAGE-ID"), job, dict(os.environ)))
-        return
-    try:
-        where.mkdir(parents=True, exist_ok=True)  # as the user, before the engine could as root
-    except OSError as error:
-        raise ConfigError(f"cannot write to {where}: {error.strerror}") from error
-    identity, job = module.identified(job)
-    sys.exit(module.run(inner(identity), job))
+    inside.start(program, job, wanted, dry=dry)
 
 
-tune_products.params.extend(option for option in run.params if option.name in _AS_IN_RUN)
-with_settings(tune_products)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a uid without a name
-        return str(os.getuid())
+inside.as_in_run(tune_products)

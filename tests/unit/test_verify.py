@@ -8,16 +8,20 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from primus.errors import ConfigError, ImageError
 from primus.image import difference, sign, verification
+from primus.image import lock as locks
 from primus.image.content import Content, scan
 from primus.image.lock import Locked
 from primus.image.provenance import provenance
 from primus.image.sbom import sbom
+
+from .conftest import Experiment, Primus, Write
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 INSIDE = {
@@ -269,3 +273,43 @@ def test_a_public_key_that_is_none(keys: tuple[bytes, bytes]) -> None:
     with pytest.raises(ConfigError, match="it is no PEM"):
         sign.is_signed(b"x", b"x", "AAAA")
     assert not sign.is_signed(keys[1], b"x", "AAAA")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--config=exp.yaml"),
+        ("data", "prepare-megatron", "in.txt", "--tokenizer-type=NullTokenizer", "--vocab-size=9", "--output=x"),
+        ("tune", "hipblaslt", "tune", "shapes.txt", "--framework=torchtitan"),
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--image=x/primus-torchtitan:1-cpu",), "verify_key is set: an image must be signed"),
+        (("--no-lock",), "verify_key is set: an image must be signed"),
+        ((), "that no lock names: is not signed"),
+        (("--lock=lock.json",), "is not signed, and"),
+    ],
+)
+def test_every_command_that_runs_an_image_wants_it_signed(
+    primus: Primus,
+    write: Write,
+    experiment: Experiment,
+    keys: tuple[bytes, bytes],
+    words: tuple[str, ...],
+    options: tuple[str, ...],
+    said: str,
+) -> None:
+    experiment()
+    write("in.txt", "1 2")
+    product = "-m 1 -n 1 -k 1 --transA N --transB N --a_type f16_r --b_type f16_r --c_type f16_r --d_type f16_r"
+    write("shapes.txt", f"hipblaslt-bench {product} --compute_type f32_r\n")
+    public = write("team.pub", keys[1].decode())
+    write("primus.yaml", f"verify_key: {public.absolute()}\naccelerator: cpu\n")
+    locked = {(name, "cpu"): replace(LOCKED, signature={}) for name in ("torchtitan", "megatron")}
+    write("lock.json", locks.text(locked))
+    done = primus(*words, *options, "--dry-run")
+    assert done.code in (2, 3)
+    assert said in done.err
