@@ -27,7 +27,7 @@ def with_variables(variables: Mapping[str, str], words: tuple[str, ...]) -> tupl
 
 
 def plan(file: Path, targets: Iterable[str], variables: Mapping[str, str], root: Path | None = None) -> dict[str, Any]:
-    """What would be built, as bake has it. Raises ImageError for a definition that it does not take."""
+    """What would be built, as bake has it. Raises ImageError for a definition that it does not take, or not whole."""
     words = command(file, targets, print_only=True)
     environ = {**os.environ, **variables}
     try:
@@ -37,4 +37,10 @@ def plan(file: Path, targets: Iterable[str], variables: Mapping[str, str], root:
     if done.returncode:
         raise ImageError(f"{file}: {done.stderr.strip().splitlines()[-1]}")
     found: dict[str, Any] = json.loads(done.stdout)
+    network = environ.get("BUILD_NETWORK")
+    if network and any(target.get("network") != network for target in found["target"].values()):
+        raise ImageError(
+            f"BUILD_NETWORK={network}: this buildx takes no notice of it, and would build with a network",
+            hint="a newer buildx does; or take what --print prints without it to docker buildx build --network",
+        )
     return found

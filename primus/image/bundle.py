@@ -2,7 +2,7 @@
 
 Its first member, primus-bundle.json, says all the others with their sizes and digests; the next has the first's own
 digest. The tar around them has nothing that does not follow from that: each byte is either content with a digest, or
-what `header` and `end` give. So every byte can be checked, and one that is wrong lies in a member with a name.
+what primus.image.gnutar gives. So every byte can be checked, and one that is wrong lies in a member with a name.
 
 Unpacked, it is an OCI image layout: https://github.com/opencontainers/image-spec/blob/main/image-layout.md; and with
 manifest.json what docker load and podman load read.
@@ -10,6 +10,7 @@ manifest.json what docker load and podman load read.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from primus.errors import ImageError
+from primus.image import gnutar
 from primus.image.names import DIGEST
 
 MANIFEST = "primus-bundle.json"
@@ -25,7 +27,6 @@ SIGNATURE = "primus-bundle.json.sig"  # of the manifest, detached; the only memb
 CHECKSUM = "primus-bundle.json.sha256"  # of these two, as sha256sum writes and reads it
 LAYOUT = ("oci-layout", "index.json", "manifest.json")  # and blobs/: what the engines read, and --to does not get
 _FORMAT = 1
-_BLOCK = 512
 _PIECE = 1 << 20
 _MOST = 1 << 28  # bytes of a manifest
 AGAIN = "copy it again from where it was made, or make it again: primus image bundle"
@@ -110,11 +111,11 @@ class Bundle:
         """Where in the file each member's content begins."""
         at, found = 0, {}
         for name, content in self.head:
-            at += len(header(name, len(content), self.manifest.time)) + _padded(len(content))
+            at += len(gnutar.header(name, len(content), self.manifest.time)) + gnutar.padded(len(content))
         for name, member in sorted(self.manifest.members.items()):
-            at += len(header(name, member.size, self.manifest.time))
+            at += len(gnutar.header(name, member.size, self.manifest.time))
             found[name] = at
-            at += _padded(member.size)
+            at += gnutar.padded(member.size)
         return found
 
 
@@ -123,39 +124,6 @@ def head(text: bytes, signature: bytes | None) -> tuple[tuple[str, bytes], ...]:
     signed = ((MANIFEST, text), *(((SIGNATURE, signature),) if signature is not None else ()))
     lines = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in signed)
     return (*signed, (CHECKSUM, lines.encode()))
-
-
-def header(name: str, size: int, time: int) -> bytes:
-    """What stands before a file in a tar, as GNU tar writes it: a longer name has a member of its own.
-
-    Not tarfile's, whose bytes need not be the same in each Python.
-    """
-    long = name.encode()
-    before = b""
-    if len(long) > 100:
-        before = _header(b"././@LongLink", len(long) + 1, 0, b"L") + long.ljust(_padded(len(long) + 1), b"\0")
-    return before + _header(long[:100], size, time, b"0")
-
-
-def _header(name: bytes, size: int, time: int, kind: bytes) -> bytes:
-    number = f"{size:011o}".encode() + b"\0" if size < 8**11 else b"\x80" + size.to_bytes(11, "big")
-    fields = (
-        *(name.ljust(100, b"\0"), b"0000644\0", b"0000000\0", b"0000000\0", number, f"{time:011o}".encode() + b"\0"),
-        *(b" " * 8, kind, bytes(100), b"ustar  \0", b"root".ljust(32, b"\0"), b"root".ljust(32, b"\0")),
-    )
-    block = b"".join(fields).ljust(_BLOCK, b"\0")
-    return block[:148] + f"{sum(block):06o}".encode() + b"\0 " + block[156:]
-
-
-def _padded(size: int) -> int:
-    return -(-size // _BLOCK) * _BLOCK
-
-
-def padding(size: int) -> bytes:
-    return bytes(_padded(size) - size)
-
-
-END = bytes(2 * _BLOCK)
 
 
 def manifest(text: bytes, where: Path | str) -> Manifest:
@@ -220,7 +188,7 @@ def read(path: Path) -> Bundle:
 
 def _member(file: IO[bytes], name: str, path: Path) -> bytes:
     """A member that must be the next, whatever its time."""
-    block = file.read(_BLOCK)
+    block = file.read(gnutar.BLOCK)
     said = block[:100].rstrip(b"\0")
     if said != name.encode():
         none = name == MANIFEST
@@ -230,10 +198,10 @@ def _member(file: IO[bytes], name: str, path: Path) -> bytes:
         size, time = int(block[124:135], 8), int(block[136:147], 8)
     except ValueError:
         raise _damaged(path, name, "its header is damaged, or this is no bundle") from None
-    if block != header(name, size, time) or size > _MOST:
+    if block != gnutar.header(name, size, time) or size > _MOST:
         raise _damaged(path, name, "its header is damaged, or this is no bundle")
     content = file.read(size)
-    if len(content) < size or file.read(len(padding(size))) != padding(size):
+    if len(content) < size or file.read(len(gnutar.padding(size))) != gnutar.padding(size):
         raise _damaged(path, name, "is cut off, or what follows it is damaged")
     return content
 
@@ -254,19 +222,19 @@ def check(bundle: Bundle, say: Callable[[int], None] = lambda _size: None) -> No
         return
     with _open(bundle.path) as file:
         for name, content in bundle.head:
-            _expect(file, header(name, len(content), bundle.manifest.time), name, bundle.path)
-            _expect(file, content + padding(len(content)), name, bundle.path)
+            _expect(file, gnutar.header(name, len(content), bundle.manifest.time), name, bundle.path)
+            _expect(file, content + gnutar.padding(len(content)), name, bundle.path)
         for name, member in sorted(bundle.manifest.members.items()):
-            _expect(file, header(name, member.size, bundle.manifest.time), name, bundle.path)
+            _expect(file, gnutar.header(name, member.size, bundle.manifest.time), name, bundle.path)
             digest = hashlib.sha256()
             for piece in _exactly(file, member.size, name, bundle.path):
                 digest.update(piece)
                 say(len(piece))
             if digest.hexdigest() != member.sha256:
                 raise _damaged(bundle.path, name, f"its content is not what {MANIFEST} says")
-            _expect(file, padding(member.size), name, bundle.path)
-        _expect(file, END, "the end, behind all members", bundle.path)
-        if more := file.read(_BLOCK):
+            _expect(file, gnutar.padding(member.size), name, bundle.path)
+        _expect(file, gnutar.END, "the end, behind all members", bundle.path)
+        if more := file.read(gnutar.BLOCK):
             name = more[:100].rstrip(b"\0").decode(errors="replace") or "something without a name"
             raise _damaged(bundle.path, name, f"was added: {MANIFEST} does not name it")
 
@@ -322,7 +290,10 @@ def _open(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except OSError as error:
-        raise ImageError(f"{path}: {error.strerror}") from error
+        beside = sorted(one.name for one in path.parent.glob("*.tar")) if not path.exists() else []
+        near = ", ".join(difflib.get_close_matches(path.name, beside, 3, 0.3))
+        hint = f"beside it is {near}" if near else "name the file that primus image bundle --out wrote"
+        raise ImageError(f"{path}: {error.strerror}", hint=hint) from error
 
 
 def _whole(path: Path) -> bytes:

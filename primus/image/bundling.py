@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from primus.errors import ImageError, LaunchError
-from primus.image import bundle
+from primus.image import bundle, gnutar
 from primus.image.bundle import Image, Layer, Manifest, Member, blob_name
 from primus.image.engine import Client
 from primus.image.layers import hashed, saved
@@ -225,7 +225,7 @@ def _assemble(
         with part.open("wb") as file:
             for name, content in (*head, *sorted(files.items())):
                 member = made.members.get(name) or _member(content)
-                file.write(bundle.header(name, member.size, made.time))
+                file.write(gnutar.header(name, member.size, made.time))
                 digest = hashlib.sha256()
                 for piece in _pieces(content):
                     digest.update(piece)
@@ -233,10 +233,10 @@ def _assemble(
                     count(len(piece))
                 if digest.hexdigest() != member.sha256:
                     raise ImageError(f"{content!s}: was changed while it was read", hint="run the same command again")
-                file.write(bundle.padding(member.size))
+                file.write(gnutar.padding(member.size))
                 if isinstance(content, Path) and content.is_relative_to(part.parent):
                     content.unlink()  # the disk need not hold all of it twice
-            file.write(bundle.END)
+            file.write(gnutar.END)
             file.flush()
             os.fsync(file.fileno())
         part.replace(out)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from primus.errors import ImageError, LaunchError
-from primus.image import bundle
+from primus.image import bundle, gnutar
 from primus.image.archive import alone
 from primus.image.bundle import Bundle, Image, blob_name
 from primus.image.engine import Client
@@ -82,15 +82,15 @@ def stream(source: Bundle, image: Image, common: int, *, stand_ins: bool) -> Ite
     for digest in given:
         name = blob_name(digest)
         size = source.manifest.members[name].size
-        yield bundle.header(name, size, 0)
+        yield gnutar.header(name, size, 0)
         yield from bundle.verified(source, name)
-        yield bundle.padding(size)
+        yield gnutar.padding(size)
     for name in dict.fromkeys(blob_name(layer.blob or layer.diff_id) for layer in image.layers[:common]):
         if stand_ins and name not in map(blob_name, given):
-            yield bundle.header(name, len(bundle.END), 0) + bundle.END
+            yield gnutar.header(name, len(gnutar.END), 0) + gnutar.END
     layers = [blob_name(layer.blob or layer.diff_id) for layer in image.layers]
     text = json.dumps([{"Config": blob_name(image.id), "RepoTags": None, "Layers": layers}]).encode()
-    yield bundle.header("manifest.json", len(text), 0) + text + bundle.padding(len(text)) + bundle.END
+    yield gnutar.header("manifest.json", len(text), 0) + text + gnutar.padding(len(text)) + gnutar.END
 
 
 def check(source: Bundle, say: Say) -> None:

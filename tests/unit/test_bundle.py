@@ -16,7 +16,7 @@ import pytest
 from primus.cli.bundled import Experiments, readme
 from primus.errors import ConfigError, ImageError
 from primus.experiment import load_experiment
-from primus.image import bundle, bundling, load, oci
+from primus.image import bundle, bundling, gnutar, load, oci
 from primus.image.bundle import Image, Layer, Manifest, Member, blob_name
 from primus.job import Slurm
 from primus.launchers import on_nodes
@@ -90,7 +90,7 @@ def test_a_bundle_is_a_tar_that_others_read_and_the_same_each_time(signature: by
 
 
 def test_a_file_larger_than_8_gib_has_a_header_that_others_read() -> None:
-    member = tarfile.TarInfo.frombuf(bundle.header("blobs/x", 9 << 30, 1), "utf-8", "strict")
+    member = tarfile.TarInfo.frombuf(gnutar.header("blobs/x", 9 << 30, 1), "utf-8", "strict")
     assert (member.name, member.size, member.mtime) == ("blobs/x", 9 << 30, 1)
 
 
@@ -139,7 +139,7 @@ def test_an_added_member_is_named() -> None:
         member.size = 4
         tar.addfile(member, io.BytesIO(b"evil"))
     assert "the end, behind all members" in refused(path)
-    path.write_bytes(made().read_bytes() + bundle.header("evil", 0, 0))
+    path.write_bytes(made().read_bytes() + gnutar.header("evil", 0, 0))
     assert "evil: was added" in refused(path)
 
 
@@ -156,6 +156,14 @@ def test_another_file_is_no_bundle(primus: Primus, write: Write) -> None:
     write("other.tar", "no tar at all, but long enough" * 40)
     assert "no bundle, or its header is damaged" in refused(Path("other.tar"))
     assert "No such file" in refused(Path("none.tar"))
+
+
+def test_a_file_that_is_not_there_has_others_beside_it(write: Write) -> None:
+    with pytest.raises(ImageError, match=r"site.tar: No such file.*\n.*primus image bundle --out wrote"):
+        bundle.read(Path("site.tar").absolute())
+    write("site-2026.12.tar", "")
+    with pytest.raises(ImageError, match=r"site.tar: No such file.*\n.*beside it is site-2026.12.tar"):
+        bundle.read(Path("site.tar").absolute())
 
 
 def test_an_unpacked_bundle_is_checked_as_well() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from primus.errors import ConfigError, ImageError
-from primus.image import channels, credentials, lock, publish, transfer
+from primus.image import bake, channels, credentials, lock, publish, transfer
 from primus.image.channels import Move
 from primus.image.engine import Client, digests_in
 from primus.image.lock import Locked
@@ -294,7 +294,7 @@ class Engine(Client):
     def manifest(self, image: str) -> Manifest | None:
         return self.images.get(image)
 
-    def _fetch(self, image: str, pull: str) -> Manifest:
+    def _fetch(self, image: str, pull: str, after: float) -> Manifest:
         raise ImageError(f"{image} is fetched, {pull}")
 
 
@@ -401,3 +401,19 @@ def test_a_helper_is_asked(write: Write) -> None:
     found = credentials.find("r.x", "team/x", {"DOCKER_CONFIG": str(Path.cwd())})
     assert found is not None
     assert (found.place, base64.b64decode(found.basic)) == ("docker-credential-test", b"r.x:s")
+
+
+@pytest.mark.parametrize(("said", "refused"), [({"network": "none"}, False), ({}, True), ({"network": "host"}, True)])
+def test_a_bake_that_takes_no_notice_of_the_network_is_refused(
+    write: Write, monkeypatch: pytest.MonkeyPatch, said: dict[str, str], refused: bool
+) -> None:
+    docker = write("bin/docker", f"#!/bin/sh\necho '{json.dumps({'target': {'base': said}})}'\n")
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{docker.parent.absolute()}:/usr/bin:/bin")
+    assert bake.plan(Path("docker-bake.hcl"), ("base",), {}) == {"target": {"base": said}}
+    monkeypatch.setenv("BUILD_NETWORK", "none")
+    if refused:
+        with pytest.raises(ImageError, match="BUILD_NETWORK=none: this buildx takes no notice of it"):
+            bake.plan(Path("docker-bake.hcl"), ("base",), {})
+    else:
+        bake.plan(Path("docker-bake.hcl"), ("base",), {})
