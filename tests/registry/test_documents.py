@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 from tests.registry.conftest import Project, docker
 from tests.registry.server import Server
@@ -32,6 +33,17 @@ def test_what_is_published_has_its_documents(project: Project, registry: Server)
         "application/vnd.cyclonedx+json",
         "application/vnd.in-toto+json",
     ]
+    # The image itself stays one manifest, and no list with a platform `unknown` in it, which older tools cannot read.
+    words = (
+        "skopeo",
+        "inspect",
+        "--raw",
+        "--tls-verify=false",
+        f"docker://{registry.registry}/{name(project)}:1.0-cpu",
+    )
+    raw = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    assert "manifests" not in raw
+    assert raw["config"]["digest"] == identifier
 
 
 def test_an_image_without_documents_says_so(project: Project) -> None:
