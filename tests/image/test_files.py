@@ -109,6 +109,12 @@ def test_every_backend_is_complete(framework: str) -> None:
     assert (ROOT / "primus/backends" / framework / "adapter.py").exists()
 
 
+def test_every_build_holds_the_table_of_arguments_against_the_backend(framework: str) -> None:
+    """On both accelerators: in the last stage, which both have."""
+    last = (ROOT / f"images/{framework}/Dockerfile").read_text(encoding="utf-8").rpartition("\nFROM ")[2]
+    assert re.search(rf"^ && python -B /build/images/arguments\.py {framework} --check\b", last, re.MULTILINE)
+
+
 def test_the_key_of_rocms_archive_is_amds() -> None:
     """As `gpg --show-keys` and three public projects have it; the URL that serves it is mutable."""
     from hashlib import sha256
