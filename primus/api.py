@@ -76,8 +76,9 @@ def build_command(
     """The command that `primus run --dry-run` shows first for this machine, with the files it wants to be written.
 
     The options are those of `primus run`, from nowhere else: settings files and PRIMUS_* variables are not looked at;
-    a primus.lock above the current directory is. `env` are names of variables. `slurm_options` are Slurm's own
-    (partition, time, ...). `run_id` names the record's directory: what starts commands gives each its own.
+    the nearest primus-images.lock.json above the current directory is. `env` are names of variables. `slurm_options`
+    are Slurm's own (partition, time, ...). `run_id` names the record's directory: what starts commands gives each its
+    own.
     `Command.start()` writes the files and starts it, `Command.exec()` becomes it; neither pulls an image, holds the run
     directory or keeps a record, as `primus run` does. Raises ConfigError for what cannot start.
     """
@@ -102,7 +103,7 @@ def build_command(
         slurm=Slurm(**(slurm_options or {})),
         run_id=run_id,
     )
-    made = plan(experiment, wanted, environ=environ, say=_refuse)
+    made = plan(experiment, wanted, environ=environ, say=_silent)
     if launcher == "slurm":
         return slurm.dry_run((made,), environ)[0][1]
     if launcher == "direct":
@@ -110,7 +111,7 @@ def build_command(
     return container.dry_run_here(made, environ)
 
 
-def _refuse(text: str) -> None:
+def _silent(text: str) -> None:
     """A lock without the image is all that there is to say, and the image's tag is then taken."""
 
 
