@@ -157,10 +157,9 @@ def test_two_megatron_nodes(megatron_python: Path, run_dir: Path) -> None:
     assert losses[6] < losses[1] - 0.5
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_megatron_in_its_image(image: Callable[[str], str], run_dir: Path, processes: int) -> None:
+def test_megatron_in_its_image(image: Callable[[str], str], run_dir: Path) -> None:
     image("megatron")
-    words = (f"--run-dir={run_dir}", f"--gpus-per-node={processes}")
+    words = (f"--run-dir={run_dir}", "--gpus-per-node=2")
     first = train(*words)
     assert list(first) == list(range(1, WHOLE + 1))
     assert first[WHOLE] < first[1] - 2.5
