@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from primus.cli import note
+from primus.cli.signing import PASSWORD
 from primus.command import Command
 from primus.errors import ConfigError
 from primus.experiment import Experiment
@@ -65,6 +66,8 @@ def refuse_secrets(engine_args: tuple[str, ...]) -> None:
 
 
 def clean_environment() -> tuple[str, ...]:
+    """Clean our own environment of what no training may get, and say what else was changed."""
+    os.environ.pop(PASSWORD, None)  # of the key that signs: it is for those commands alone
     cleaned, notes = clean_secrets(os.environ)
     for name in set(os.environ) - set(cleaned):
         del os.environ[name]

@@ -28,7 +28,7 @@ NAMES = (
 # Settings of this launcher, already decided here, and what only means something on the host.
 _NEVER = re.compile(
     r"PRIMUS_(IMAGE|LOCK|REGISTRY|LAUNCHER|ENGINE|PULL|OFFLINE|ACCELERATOR|PRESET_DIR|WORKSPACE|TEAM|USER|EXP_NAME"
-    r"|PROFILE|RUN_RECORD)"
+    r"|PROFILE|RUN_RECORD|VERIFY_KEY|SIGN_PASSWORD|PARTITION|ACCOUNT|QOS|TIME|RESERVATION)"
     r"|ROCM_PATH|ROCM_HOME"
 )
 # Values made of several: a user's part replaces its namesake, not the rest. name -> separator.

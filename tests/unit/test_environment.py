@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import click
 import pytest
 
+from primus.cli import cli
+from primus.cli.signing import PASSWORD
 from primus.experiment import Template
 from primus.launchers.environment import filled, forwarded, process_env, secret
 
@@ -53,6 +56,32 @@ from .conftest import Experiment, Primus
 )
 def test_the_allow_list_decides_what_is_passed_on(name: str, passed: bool) -> None:
     assert forwarded({name: "1"}) == ((name,) if passed else ())
+
+
+def variables(command: click.Command) -> Iterator[str]:
+    """Those of the options of the command and all below it."""
+    for option in command.params:
+        if isinstance(option.envvar, str):
+            yield option.envvar
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from variables(below)
+
+
+def test_no_setting_of_the_launchers_is_passed_on() -> None:
+    """Inside the container it would be read once more; and the password of the key that signs is for nobody there."""
+    names = {*variables(cli), PASSWORD}
+    assert len(names) > 15
+    assert forwarded(dict.fromkeys(names, "1")) == ()
+
+
+def test_the_signing_password_reaches_no_process_that_is_started(experiment: Experiment, primus: Primus) -> None:
+    os.environ[PASSWORD] = "sesame"
+    assert primus("run", "--config", experiment(), "--launcher=direct", "--dry-run").code == 0
+    assert PASSWORD not in os.environ
 
 
 def test_an_empty_variable_is_not_passed_on() -> None:
