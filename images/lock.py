@@ -33,6 +33,7 @@ class Lock:
     source: Path
     platform: tuple[str, ...]
     alone: bool = False  # only what the source names, without its dependencies
+    extra: str = ""  # of pyproject.toml
 
 
 def universal(python: str) -> tuple[str, ...]:
@@ -54,6 +55,8 @@ def locks() -> Iterator[Lock]:
     base = ROOT / "base"
     pyproject = ROOT / "pyproject.toml"
     yield Lock(output=base / "requirements-launcher.txt", source=pyproject, platform=universal("3.10"))
+    # What a bundle that is signed brings besides: an air-gapped host can check signatures.
+    yield Lock(output=base / "requirements-sign.txt", source=pyproject, platform=universal("3.10"), extra="sign")
     for source in (base / "requirements-torch.in", base / "requirements-jax.cpu.in"):
         yield Lock(output=source.with_suffix(".txt"), source=source, platform=universal(lowest_python(source)))
     jax_rocm = base / "requirements-jax.rocm.in"
@@ -82,6 +85,7 @@ def compile_lock(lock: Lock, output: Path, excludes: Path, *, upgrade: bool) -> 
     command = [
         *("uv", "pip", "compile", "--quiet", "--generate-hashes", "--only-binary=:all:", *lock.platform),
         *(["--no-deps"] if lock.alone else []),
+        *([f"--extra={lock.extra}"] if lock.extra else []),
         *(["--upgrade"] if upgrade else []),
         *("--excludes", str(excludes), "--custom-compile-command", "uv run --no-project images/lock.py"),
         *("--output-file", str(output), str(lock.source.relative_to(ROOT))),

@@ -90,22 +90,27 @@ def _below(path: Path) -> list[Path]:
     return found
 
 
-def wheels(given: Path | None, into: Path, time: int, say: Say) -> dict[str, Path]:
-    """The launcher's wheel and those that it needs, by their place in the bundle: as given, or made and fetched."""
+def wheels(given: Path | None, into: Path, time: int, say: Say, *, signed: bool) -> dict[str, Path]:
+    """The launcher's wheel and those that it needs, by their place in the bundle: as given, or made and fetched.
+
+    Of a bundle that is `signed`, also what checks signatures.
+    """
     if given is None:
-        _make_wheels(into, time, say)
+        _make_wheels(into, time, say, "sign" if signed else "launcher")
     found = sorted((given or into).glob("*.whl"))
     if not any(path.name.startswith("primus-") for path in found):
         raise ConfigError(
             f"--wheels {given}: has no wheel of the launcher (primus-*.whl)",
             hint="fill it in a checkout: pip wheel --wheel-dir DIR . -c base/requirements-launcher.txt",
         )
+    if signed and not any(path.name.startswith("cryptography-") for path in found):
+        say(f"--wheels {given}: has no wheel of cryptography, without which no signature can be checked")
     return {f"wheels/{path.name}": path for path in found}
 
 
-def _make_wheels(into: Path, time: int, say: Say) -> None:
+def _make_wheels(into: Path, time: int, say: Say, what: str) -> None:
     root = Path(__file__).parents[2]
-    lock = root / "base" / "requirements-launcher.txt"
+    lock = root / "base" / f"requirements-{what}.txt"
     if not (lock.is_file() and (root / "pyproject.toml").is_file()):
         raise ConfigError(
             "the launcher is installed here, and in no checkout that its wheel could be made from",
@@ -139,7 +144,26 @@ def _pip(words: Sequence[str], title: str, say: Say) -> None:
         )
 
 
-def readme(name: str, made: Manifest, flags: Mapping[str, Sequence[str]]) -> str:
+_CHECK = """
+The bundle is signed. Before anything in it is run, check with openssl and the public key, which came another way:
+
+```
+tar -xf {file} primus-bundle.json primus-bundle.json.sig wheels && base64 -d primus-bundle.json.sig > signature
+openssl dgst -sha256 -verify {key} -signature signature primus-bundle.json
+{wheels}
+```
+
+The last line prints "True": the wheels are those that were signed.
+"""
+# One line, and nothing but Python's own library: the launcher in the bundle is not to be believed yet.
+_WHEELS = (
+    'python3 -c \'import hashlib, json, pathlib; said = json.load(open("primus-bundle.json"))["members"]; '
+    'print(all(hashlib.sha256(p.read_bytes()).hexdigest() == said[str(p)]["sha256"] '
+    'for p in pathlib.Path("wheels").iterdir()))\''
+)
+
+
+def readme(name: str, made: Manifest, flags: Mapping[str, Sequence[str]], *, signed: bool) -> str:
     """README.md of a bundle: `made` has its images and experiments."""
     folder = name.removesuffix(".tar")
     first = made.experiments[0] if made.experiments else "EXPERIMENT.yaml"
@@ -150,12 +174,14 @@ def readme(name: str, made: Manifest, flags: Mapping[str, Sequence[str]]) -> str
     )
     since = "".join(f"- {one.tagged}, {one.id}\n" for one in made.since)
     since = f"\nOnly for hosts that have these images, whose layers are left out:\n\n{since}" if since else ""
+    package = "'primus[sign]'" if signed else "primus"
+    check = _CHECK.format(file=shlex.quote(name), key="team.pub", wheels=_WHEELS) if signed else ""
     return f"""# {name}
 
 Images for training on AMD GPUs, the launcher that runs them, and experiments. Nothing of it needs a network.
-
+{check}
 ```
-tar -xf {shlex.quote(name)} wheels && python3 -m pip install --no-index --find-links wheels primus
+tar -xf {shlex.quote(name)} wheels && python3 -m pip install --no-index --find-links wheels {package}
 primus image load {shlex.quote(name)} --to {shlex.quote(folder)}
 cd {shlex.quote(folder)} && primus run --offline --config {first}{extra}
 ```
