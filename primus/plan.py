@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from primus import layout, offline
-from primus.errors import ConfigError, PrimusError, Problem
+from primus.errors import ConfigError, ImageError, PrimusError, Problem
 from primus.experiment import Experiment, load_experiment
 from primus.experiment.paths import absolute, exists, shown
 from primus.image import lock as locks
 from primus.image.lock import Locked
 from primus.image.names import reference
-from primus.image.runtimes import is_path, spelled
+from primus.image.runtimes import ENGINES, is_path, spelled
 from primus.job import Job, Mount, Slurm, default_engine, with_env, with_inputs
 from primus.node import size
 from primus.record import DRY_RUN, Record, records
@@ -146,6 +146,11 @@ def chosen(framework: str, accelerator: str, wanted: Wanted, engine: str, *, dry
     one, lock = select(wanted.lock, framework, accelerator, say, wanted.verify_key) if use_lock else (None, None)
     if one is not None:
         name = one.reference(wanted.registry, framework)
+        if wanted.verify_key and not one.digest and engine not in ENGINES:
+            raise ImageError(
+                f"{name}: is signed by its ID, which {engine} cannot tell of an image",
+                hint="lock what is published (primus image lock --registry HOST), or run it with docker or podman",
+            )
     else:
         name = wanted.image or reference(framework, accelerator, registry=wanted.registry)
     # Without a registry the name is this machine's own: elsewhere it would be a stranger's image.
@@ -196,12 +201,14 @@ def select(
 ) -> tuple[Locked | None, Path | None]:
     """What is locked for a framework, and where; nothing, and why, if the lock does not have it.
 
-    With a public key, raises ImageError unless what is locked is signed with it.
+    With a public key, raises ImageError unless what is locked is signed with it; its ID is then the one that the
+    signature vouches for, or "".
     """
     path = absolute(lock) if lock else locks.find(Path.cwd())
     one = locks.read(path).get((framework, accelerator)) if path else None
     if public:
-        locks.check_signed(public, one, f"an image of {framework} that no lock names")
+        vouched = locks.check_signed(public, one, f"an image of {framework} that no lock names")
+        one = one and replace(one, id=vouched)
     if path is None:
         return None, None
     if one is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import tempfile
@@ -113,7 +114,7 @@ def bundle_(
         **experiments.files,
         **experiments.data,
         locks.NAME: locks.text({key: _signed(one, signer) for key, one in chosen.items()}).encode(),
-        "README.md": bundled.readme(out.name, made, experiments.flags).encode(),
+        "README.md": bundled.readme(out.name, made, experiments.flags, signed=signer is not None).encode(),
     }
     needed = bundling.estimate(client, images) + bundled.size_of(files)
     if dry_run:
@@ -126,7 +127,7 @@ def bundle_(
         return
     bundling.check_room(out, needed)
     with tempfile.TemporaryDirectory() as scratch:
-        files |= bundled.wheels(wheels and absolute(wheels), Path(scratch), time, note)
+        files |= bundled.wheels(wheels and absolute(wheels), Path(scratch), time, note, signed=signer is not None)
         plan = bundling.Plan(
             images=images,
             since=had,
@@ -202,6 +203,7 @@ def _since(client: Client, path: Path) -> tuple[Image, ...]:
 @click.option("--nodes", type=click.IntRange(1), help="Of the job.  [default: those of the job that this is typed in]")
 @STEP
 @click.option("--slurm-task", is_flag=True, hidden=True)
+@click.option("--manifest", default="", metavar="SHA256", hidden=True)
 def load_(
     bundle: Path,
     names: tuple[str, ...],
@@ -210,6 +212,7 @@ def load_(
     launcher: str | None,
     nodes: int | None,
     slurm_task: bool,
+    manifest: str,
     **slurm_options: str | None,
 ) -> None:
     """Check every byte of a bundle, load its images into the engine, and put its files into a directory.
@@ -218,7 +221,7 @@ def load_(
     """
     path = absolute(bundle)
     if slurm_task:
-        _on_this_node(path, names, engine)
+        _on_this_node(path, names, engine, manifest)
         return
     if launcher == "slurm":
         _on_each_node(path, names, to, engine or default_engine(), nodes, Slurm(**slurm_options))  # type: ignore[arg-type]
@@ -245,13 +248,18 @@ def _target(path: Path, to: Path | None) -> Path:
     return absolute(to) if to else Path.cwd() / (name if name != path.name else f"{name}.files")
 
 
-def _on_this_node(path: Path, names: tuple[str, ...], engine: str | None) -> None:
-    """One task of a job: tells on stdout which node it is, and what became of it there."""
+def _on_this_node(path: Path, names: tuple[str, ...], engine: str | None, sha256: str) -> None:
+    """One task of a job: tells on stdout which node it is, and what became of it there.
+
+    `sha256` is of the manifest whose signature was looked at: the file may be another one by now.
+    """
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     try:
         client = Client(engine or default_engine())
         client.check()
         source = bundles.read(path)
+        if hashlib.sha256(source.text).hexdigest() != sha256:
+            raise ImageError(f"{path}: was replaced while it was loaded", hint="run the same command again")
         load.check(source, note)
         for image in chosen_images(source, names):
             load.load(client, source, image, f"{node}: {image.tagged}", note)
@@ -268,7 +276,8 @@ def _on_each_node(
     check_bundle(path, source.text, source.signature, verify_key())
     images = chosen_images(source, names)
     load.check_room(source, _target(path, to))
-    words = ("image", "load", str(path), f"--engine={engine}", *(f"--framework={name}" for name in names))
+    same = f"--manifest={hashlib.sha256(source.text).hexdigest()}"
+    words = ("image", "load", str(path), f"--engine={engine}", *(f"--framework={name}" for name in names), same)
     found = on_nodes.run(on_nodes.argv(words, on_nodes.size(nodes, os.environ), slurm), note)
     for node, wrong in found.items():
         note(f"{node}: {wrong or 'loaded'}")

@@ -80,6 +80,8 @@ def lock(
             if one is None and names:
                 raise ImageError(f"{there.name}: has no tag {tag}", hint=publish.nearest(tag, there.tags()))
         if one is not None:
+            if public := verify_key():
+                locks.check_signed(public, one)
             found[name, accelerator] = one
         elif names:
             raise ImageError(f"{repository(name)}:{tag} is not on this machine", hint="build it, or name a --registry")

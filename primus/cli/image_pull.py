@@ -120,7 +120,11 @@ def _pull_from(
             raise ImageError(f"{path}: has not {what}", hint=f"it has {has}")
         source, image = same[0]
         if public and one:
-            locks.check_signed(public, one)
+            if not locks.check_signed(public, one):
+                raise ImageError(
+                    f"{one.reference()}: its signature names a digest alone, which an image from a file has not",
+                    hint="pull it from its registry; primus image sign adds a signature with the ID",
+                )
         elif public:
             check_bundle(source.path, source.text, source.signature, public)
         named = replace(image, name=one.name, tag=one.tag) if one else image

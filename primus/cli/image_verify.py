@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -77,10 +78,13 @@ def verify(
     client.check()
     path = absolute(lock) if lock else locks.find(Path.cwd())
     locked = locks.read(path) if path else {}
+    public = verify_key()
     if running:
-        found = _running(client, {one.id: one for one in locked.values()})
+        found = _running(client, locked, public)
     elif image:
-        found = {image: _one(client, image, None if not lock else _locked_as(client, image, locked.values()))}
+        about = client.about(image) or {}
+        one = _locked_as(about, locked)
+        found = {image: [*_one(client, image, one if lock else None), *_signature(one, public, about)]}
     else:
         wanted = [(name, accelerator) for name in known(names)] if names else sorted(locked)
         if not wanted:
@@ -97,15 +101,16 @@ def verify(
             name = one.reference(registry, framework) if one else reference(framework, target, registry=registry)
             if one and client.about(name) is None and client.about(one.id) is not None:
                 name = one.id
-            found[name] = [*_one(client, name, one), *_signature(one, verify_key())]
+            found[name] = [*_one(client, name, one), *_signature(one, public, client.about(name) or {})]
     _show(found, form)
     if any(one.state == "fail" for checks in found.values() for one in checks):
         raise ImageError("not all is as it should be; see above")
 
 
-def _locked_as(client: Client, image: str, among: object) -> Locked | None:
-    about = client.about(image)
-    return next((one for one in among if about and one.id == about["Id"]), None)  # type: ignore[attr-defined]
+def _locked_as(about: Mapping[str, Any], locked: Mapping[tuple[str, str], Locked]) -> Locked | None:
+    """What is locked for the framework and accelerator of an image, by its labels."""
+    labels = (about.get("Config") or {}).get("Labels") or {}
+    return locked.get((labels.get("io.primus.framework", ""), labels.get("io.primus.accelerator", "")))
 
 
 def _one(client: Client, image: str, locked: Locked | None) -> list[Check]:
@@ -116,15 +121,22 @@ def _one(client: Client, image: str, locked: Locked | None) -> list[Check]:
     return verification.everything(about, content, locked)
 
 
-def _signature(locked: Locked | None, public: bytes | None) -> list[Check]:
+def _signature(locked: Locked | None, public: bytes | None, about: Mapping[str, Any]) -> list[Check]:
+    """Whether the key signed the image that the engine describes, where one must have."""
     if public is None:
         return []
     try:
-        locks.check_signed(public, locked, "the image")
+        vouched = locks.check_signed(public, locked, "the image")
     except ImageError as error:
         problem = error.problems[0]
         return [Check(name="signature", state="fail", said=problem.message, hint=problem.hint)]
-    return [Check(name="signature", state="ok", said="what is locked is signed with the key")]
+    here = str(about.get("Id", ""))
+    digests = {here, *(str(one).rpartition("@")[2] for one in about.get("RepoDigests") or ())}
+    if locked and (here == vouched or locked.digest in digests):
+        return [Check(name="signature", state="ok", said="the image is signed with the key")]
+    said = f"it is for {vouched or (locked and locked.digest)}, and this image is {here}"
+    hint = "fetch the one that is signed: primus image pull"
+    return [Check(name="signature", state="fail", said=said, hint=hint)]
 
 
 def _beat(title: str) -> Callable[[int], None]:
@@ -140,7 +152,7 @@ def _beat(title: str) -> Callable[[int], None]:
     return tell
 
 
-def _running(client: Client, locked: dict[str, Locked]) -> dict[str, list[Check]]:
+def _running(client: Client, locked: Mapping[tuple[str, str], Locked], public: bytes | None) -> dict[str, list[Check]]:
     """What each container of ours runs, and whether its files are still the image's."""
     found = {}
     for container in client.containers("label=io.primus.run"):
@@ -152,7 +164,8 @@ def _running(client: Client, locked: dict[str, Locked]) -> dict[str, list[Check]
         content = contents.of_container(client.engine, container, _beat(f"reading {name}"))
         image = client.about(identifier) or {"Id": identifier}
         mounts = [str(one.get("Destination")) for one in about.get("Mounts") or ()]
-        checks = verification.everything(image, content, locked.get(identifier))
+        one = _locked_as(image, locked)
+        checks = [*verification.everything(image, content, one), *_signature(one, public, image)]
         dev = [one for one in mounts if one.startswith(("/opt/", "/usr/"))]
         if dev:
             said = f"{', '.join(dev)} is this machine's, mounted over the image's"

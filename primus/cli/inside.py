@@ -52,7 +52,7 @@ def taken(options: dict[str, Any]) -> tuple[Wanted, bool]:
     dry = given.pop("dry_run")
     return Wanted(
         launcher=launcher,
-        verify_key=verify_key(),
+        verify_key=verify_key() if launcher != "direct" else None,
         mounts=tuple(Mount.parse(text) for text in given.pop("mounts")),
         env=passed,
         dev=checkout() if given.pop("dev") else None,

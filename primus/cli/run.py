@@ -116,7 +116,8 @@ def run(
         image_id=image_id,
         lock=lock,
         no_lock=no_lock,
-        verify_key=verify_key(),
+        # Of the image that is started from here. Inside of one, and on a job's nodes, that has been said.
+        verify_key=verify_key() if chosen != "direct" and not slurm_task else None,
         registry=registry,
         engine=engine,
         pull=pull,

@@ -128,9 +128,12 @@ def of(
     )
 
 
-def check_signed(public: bytes, one: Locked | None, name: str = "") -> None:
-    """Raise ImageError unless the public key signed what is locked; `name` is what to call it if nothing is."""
-    check_image(
+def check_signed(public: bytes, one: Locked | None, name: str = "") -> str:
+    """Raise ImageError unless the public key signed what is locked; `name` is what to call it if nothing is.
+
+    Returns the ID that the signature vouches for, or "": what the lock says besides, nobody has signed.
+    """
+    return check_image(
         public,
         Signature(**one.signature) if one and one.signature else None,
         name=one.reference() if one else name,

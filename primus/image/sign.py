@@ -89,8 +89,11 @@ def is_signed(public: bytes, content: bytes, signature: str) -> bool:
     return True
 
 
-def check_image(public: bytes, found: Signature | None, *, name: str, digest: str, identifier: str) -> None:
-    """Raise ImageError unless the key signed this very image: its digest where it has one, else its ID."""
+def check_image(public: bytes, found: Signature | None, *, name: str, digest: str, identifier: str) -> str:
+    """Raise ImageError unless the key signed this very image: its digest where it has one, else its ID.
+
+    Returns the ID that the signature vouches for: "" if it is one of cosign's own, which name a digest alone.
+    """
     hint = "take an image that is signed with this key, or have it signed: primus image sign"
     if found is None:
         raise ImageError(f"{name}: is not signed, and verify_key says that it must be", hint=hint)
@@ -106,6 +109,7 @@ def check_image(public: bytes, found: Signature | None, *, name: str, digest: st
         raise ImageError(f"{name}: the signature is for image {its_id}, and this is {identifier}", hint=hint)
     if not digest and not its_id:
         raise ImageError(f"{name}: the signature names a digest, and this image has lost its own", hint=hint)
+    return str(its_id)
 
 
 def _read(text: str) -> dict[str, Any]:

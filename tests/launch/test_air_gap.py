@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -262,6 +264,20 @@ def test_a_key_is_required_of_a_bundle(toys: Path, docker: str, monkeypatch: pyt
     done = primus("image", "load", str(signed), f"--verify-key={toys / 'others.pub'}")
     assert done.code == 3
     assert "is signed with another key" in done.output
+    # As its README says, before anything of it is run.
+    with tarfile.open(signed) as tar:
+        readme = tar.extractfile("README.md").read().decode()  # type: ignore[union-attr]
+    steps = re.findall(r"^```\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)[0]
+    place = toys / "elsewhere"
+    place.mkdir()
+    shutil.copy(toys / "ours.pub", place / "team.pub")
+    shutil.copy(signed, place)
+    checked = subprocess.run(("bash", "-ec", steps), cwd=place, capture_output=True, text=True, check=True)
+    assert checked.stdout.splitlines() == ["Verified OK", "True"]
+    (place / "wheels" / "primus-0.1.0-py3-none-any.whl").write_bytes(b"another")
+    last = steps.splitlines()[-1]
+    assert subprocess.run(("bash", "-ec", last), cwd=place, capture_output=True, text=True).stdout == "False\n"
+    assert "'primus[sign]'" in readme
     # What the bundle's lock has is signed, too: that is what a run is held to afterwards.
     inside = locks.read(toys / "signed" / locks.NAME)["torchtitan", "cpu"]
     assert inside.id == locks.read(lock)["torchtitan", "cpu"].id

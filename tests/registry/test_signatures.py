@@ -60,9 +60,11 @@ def test_a_key_is_required(project: Project, registry: Server, keys: dict[str, P
     project.publish("1.0")
     verify = f"--verify-key={keys['ours']}"
     words = ("pull", "torchtitan", "--version=1.0")
-    done = project.image(*words, verify)
-    assert done.code == 3
-    assert "is not signed" in done.err
+    for command in (words, ("lock", *words[1:])):
+        done = project.image(*command, verify)
+        assert done.code == 3
+        assert "is not signed" in done.err
+    assert not (project.path / "primus-images.lock.json").exists()
 
     other = keys["others"].with_suffix(".key")
     assert project.image("sign", "torchtitan", "--version=1.0", f"--key={other}").code == 0

@@ -280,7 +280,9 @@ def test_what_an_experiment_reads_must_be_here(experiment: Experiment) -> None:
 
 def test_the_readme_says_how_to_use_it() -> None:
     manifest = Manifest(time=0, images=(IMAGE,), members={}, experiments=("experiments/a.yaml",))
-    text = readme("my bundle.tar", manifest, {"experiments/a.yaml": ("--allow-unknown=x",)})
+    text = readme("my bundle.tar", manifest, {"experiments/a.yaml": ("--allow-unknown=x",)}, signed=False)
+    assert "openssl" not in text
+    assert "--find-links wheels primus\n" in text
     assert "primus image load 'my bundle.tar' --to 'my bundle'" in text
     assert "--config experiments/a.yaml --allow-unknown=x" in text
 
@@ -314,6 +316,25 @@ def test_each_node_is_told_of(primus: Primus, write: Write) -> None:
     run = primus("image", "load", path, "--launcher=slurm", "--nodes=2")
     assert (run.code, run.out) == (0, "primus-torchtitan:1-cpu\n")
     assert Path("toy/README.md").read_bytes() == b"read me"
+
+
+def test_a_node_loads_no_other_bundle_than_the_one_that_was_checked(primus: Primus, write: Write) -> None:
+    write("bin/docker", "#!/bin/sh\n").chmod(0o755)
+    os.environ["PATH"] = f"{Path('bin').absolute()}:/usr/bin:/bin"
+    path = made()
+    was = hashlib.sha256(bundle.read(path).text).hexdigest()
+    run = primus("image", "load", path, "--slurm-task", f"--manifest={'0' * 64}")
+    assert run.code == 3
+    assert f"{path.name}: was replaced while it was loaded" in run.out
+    assert was in " ".join(sent(primus, path))
+
+
+def sent(primus: Primus, path: Path) -> list[str]:
+    """What srun is given to run."""
+    Path("bin/srun").write_text("#!/bin/sh\necho $* > words\n")
+    Path("bin/srun").chmod(0o755)
+    primus("image", "load", path, "--launcher=slurm", "--nodes=1")
+    return Path("words").read_text().split()
 
 
 def test_how_many_nodes() -> None:

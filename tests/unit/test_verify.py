@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from primus.cli.image_verify import _locked_as, _signature
 from primus.errors import ConfigError, ImageError
 from primus.image import difference, sign, verification
 from primus.image import lock as locks
@@ -20,6 +21,7 @@ from primus.image.content import Content, scan
 from primus.image.lock import Locked
 from primus.image.provenance import provenance
 from primus.image.sbom import sbom
+from primus.plan import Wanted, chosen, select
 
 from .conftest import Experiment, Primus, Write
 
@@ -251,6 +253,55 @@ def test_a_signature_is_for_one_image_and_one_key(keys: tuple[bytes, bytes]) -> 
     _, others = sign.new_key(b"x")
     with pytest.raises(ImageError, match="not by the key"):
         sign.check_image(others, good, **about)
+
+
+def locked_and_signed(keys: tuple[bytes, bytes], *, names_id: bool, **changed: Any) -> Locked:
+    """What is locked, with a signature as ours, or as cosign's: that one names no ID. `changed`: by somebody else."""
+    said = json.loads(sign.payload(LOCKED.name, LOCKED.digest, LOCKED.id))
+    text = json.dumps(said if names_id else {**said, "optional": {}})
+    signature = {"payload": text, "signature": sign.signed(keys[0], b"sesame", text.encode())}
+    return replace(LOCKED, signature=signature, **changed)
+
+
+@pytest.mark.parametrize(("names_id", "vouched"), [(True, LOCKED.id), (False, "")])
+def test_only_what_is_signed_of_a_lock_is_believed(
+    write: Write, keys: tuple[bytes, bytes], names_id: bool, vouched: str
+) -> None:
+    changed = {} if names_id else {"id": "sha256:" + "0" * 64}
+    one = locked_and_signed(keys, names_id=names_id, **changed)
+    lock = write("lock.json", locks.text({("torchtitan", "cpu"): one}))
+    found, _ = select(lock, "torchtitan", "cpu", lambda _text: None, keys[1])
+    assert found is not None
+    assert (found.id, found.digest) == (vouched, LOCKED.digest)
+
+
+def test_an_engine_that_knows_no_ids_wants_a_digest(write: Write, keys: tuple[bytes, bytes]) -> None:
+    one = locked_and_signed(keys, names_id=True, digest="")
+    lock = write("lock.json", locks.text({("torchtitan", "cpu"): one}))
+    wanted = Wanted(lock=lock, verify_key=keys[1])
+    assert chosen("torchtitan", "cpu", wanted, "docker", dry=True, say=lambda _text: None).id == LOCKED.id
+    with pytest.raises(ImageError, match="is signed by its ID, which apptainer cannot tell"):
+        chosen("torchtitan", "cpu", wanted, "apptainer", dry=True, say=lambda _text: None)
+
+
+@pytest.mark.parametrize(
+    ("names_id", "about", "state", "said"),
+    [
+        (True, {}, "ok", "signed with the key"),
+        (True, {"RepoDigests": []}, "ok", "signed with the key"),
+        (False, {}, "ok", "signed with the key"),
+        (False, {"RepoDigests": []}, "fail", "it is for sha256:ffff"),
+        (True, {"Id": "sha256:" + "0" * 64, "RepoDigests": []}, "fail", "it is for sha256:eeee"),
+        (True, {"Config": {}}, "fail", "is not signed"),
+    ],
+)
+def test_what_is_verified_is_the_signed_image(
+    keys: tuple[bytes, bytes], names_id: bool, about: dict[str, Any], state: str, said: str
+) -> None:
+    described = {**ABOUT, **about}
+    one = _locked_as(described, {("torchtitan", "cpu"): locked_and_signed(keys, names_id=names_id)})
+    (found,) = _signature(one, keys[1], described)
+    assert (found.state, said in found.said) == (state, True)
 
 
 @pytest.mark.parametrize(
