@@ -12,7 +12,7 @@ from primus.errors import ConfigError, ImageError
 from primus.experiment.paths import absolute
 from primus.image import signatures
 from primus.image.registry import Found, Registry
-from primus.image.sign import Signature, check_image, is_signed, payload, signed
+from primus.image.sign import Signature, check_image, check_key, is_signed, payload, signed
 
 PASSWORD = "PRIMUS_SIGN_PASSWORD"
 _KEY = "primus.verify_key"
@@ -40,9 +40,17 @@ SIGN_KEY = click.option(
 
 
 def verify_key() -> bytes | None:
-    """The public key that signatures are held against, where one must be."""
+    """The public key that signatures are held against, where one must be. Raises ConfigError for one that is none."""
     path = click.get_current_context().meta.get(_KEY)
-    return _read(path) if path else None
+    if path is None:
+        return None
+    key = _read(path)
+    try:
+        check_key(key)
+    except ConfigError as error:
+        problem = error.problems[0]
+        raise ConfigError(f"{path}: {problem.message}", hint=problem.hint) from error
+    return key
 
 
 def _read(path: Path) -> bytes:

@@ -74,6 +74,12 @@ def signed(private: bytes, password: bytes | None, content: bytes) -> str:
     return base64.b64encode(_private(private, password).sign(content, ec.ECDSA(SHA256()))).decode("ascii")
 
 
+def check_key(public: bytes) -> None:
+    """Raise ConfigError for a public key that is none."""
+    _need()
+    _public(public)
+
+
 def is_signed(public: bytes, content: bytes, signature: str) -> bool:
     """Whether the key signed the content. Raises ConfigError for a key that is none."""
     _need()

@@ -364,3 +364,17 @@ def test_every_command_that_runs_an_image_wants_it_signed(
     done = primus(*words, *options, "--dry-run")
     assert done.code in (2, 3)
     assert said in done.err
+
+
+def test_a_key_that_is_none_is_said_at_once(primus: Primus, write: Write, experiment: Experiment) -> None:
+    experiment()
+    write("team.pub", "no key")
+    done = primus("run", "--config=exp.yaml", "--verify-key=team.pub", "--dry-run")
+    assert done.code == 2
+    assert "team.pub: the public key cannot be read: it is no PEM" in done.err
+
+
+def test_files_to_pull_from_must_be_there(primus: Primus) -> None:
+    done = primus("image", "pull", "--from", "nope")
+    assert done.code == 2
+    assert "--from nope: there is no such file or directory" in done.err
