@@ -18,7 +18,8 @@ from uuid import uuid4
 import pytest
 
 from tests.conftest import missing
-from tests.image.conftest import ROOT, Run
+from tests.image.conftest import ROOT, Run, copy_checkout
+from tests.launch.air_gap import host
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -26,10 +27,14 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the launcher's lock names, for the Python of the CPU images."""
-    folder = tmp_path_factory.mktemp("wheels")
+    return fetched(tmp_path_factory.mktemp("wheels"), "base/requirements-launcher.txt")
+
+
+def fetched(folder: Path, *locks: str) -> Path:
     words = ("-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version=3.11")
-    lock = ROOT / "base" / "requirements-launcher.txt"
-    subprocess.run([sys.executable, *words, f"--requirement={lock}", f"--dest={folder}"], check=True)
+    for lock in locks:  # one of torch's is without hashes, and pip wants all or none
+        more = ("--retries=0", f"--requirement={ROOT / lock}", f"--dest={folder}")
+        subprocess.run([sys.executable, *words, *more], check=True)
     return folder
 
 
@@ -132,19 +137,37 @@ def conf(path: Path, text: str) -> str:
 NO_ARCHIVE = 'Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "/dev/null";\n'
 
 
-def test_with_no_network_at_all(built: str, base: str, wheels: Path, tmp_path: Path) -> None:
-    """The wheels are a folder, and the OS image has its packages: nothing is asked, not even Debian's archive."""
-    variables = {
-        "BUILD_WHEELS": str(wheels),
-        "BUILD_APT_CONF": conf(tmp_path / "apt.conf", NO_ARCHIVE),
-        "BUILD_PIP_CONF": conf(tmp_path / "pip.conf", "[global]\nno-index = true\n"),
-    }
-    done = build(built, base, "none", **variables)
-    assert done.returncode == 0, done.stderr[-3000:]
+def test_a_backend_where_there_is_no_network(base: str, tmp_path: Path, docker: str) -> None:
+    """A host with an engine, this checkout, an OS image that has its packages, and a folder of wheels: no index, no
+    archive, no registry. The whole image of a backend is built there, and runs.
+    """
+    locks = ("base/requirements-launcher.txt", "base/requirements-torch.txt", "base/requirements-torch.cpu.txt")
+    (tmp_path / "wheels").mkdir()
+    fetched(tmp_path / "wheels", *locks, "images/torchtitan/requirements.cpu.txt")
     (tmp_path / "none").mkdir()
-    refused = build(f"{built}-2", base, "none", **{**variables, "BUILD_WHEELS": str(tmp_path / "none")})
-    assert refused.returncode != 0  # so the wheels were really taken from there
-    assert "No matching distribution found for click" in refused.stderr
+    copy_checkout(tmp_path / "checkout")
+    subprocess.run([docker, "save", f"--output={tmp_path / 'os.tar'}", base], check=True)
+    variables = {
+        **{"ACCELERATOR": "cpu", "APT_SNAPSHOT": "", "BASE_IMAGE": base, "BUILDX_BAKE_ENTITLEMENTS_FS": "0"},
+        **{"BUILD_APT_CONF": "/shared/apt.conf", "BUILD_PIP_CONF": "/shared/pip.conf"},
+    }
+    conf(tmp_path / "apt.conf", NO_ARCHIVE)
+    conf(tmp_path / "pip.conf", "[global]\nno-index = true\n")
+    with host(tmp_path, builds=True) as there:
+        assert there.run("docker", "load", "--input=os.tar").returncode == 0
+
+        def bake(wheels: str) -> subprocess.CompletedProcess[str]:
+            said = (f"{name}={value}" for name, value in {**variables, "BUILD_WHEELS": f"/shared/{wheels}"}.items())
+            words = ("docker", "buildx", "bake", "--progress=plain", "torchtitan")
+            return there.run("env", *said, *words, cwd="/shared/checkout", source=False)
+
+        refused = bake("none")
+        assert refused.returncode != 0  # so the wheels are really taken from there
+        assert "No matching distribution found for click" in refused.stdout
+        done = bake("wheels")
+        assert done.returncode == 0, done.stdout[-3000:]
+        words = ("docker", "run", "--rm", "--network=none", "primus-torchtitan:0.1.0-cpu", "primus", "examples", "list")
+        assert "torchtitan/CPU/llama3_tiny-pretrain" in there.run(*words).stdout
 
 
 def test_behind_a_proxy_with_an_index_of_the_sites_own(

@@ -14,7 +14,7 @@ BASE = "primus-base:0.1.0-cpu"
 PYTHON = "/opt/venv/bin/python"
 START = """\
 mkdir -p /var/log /run
-dockerd --bridge=none --iptables=false --ip6tables=false >/var/log/dockerd.log 2>&1 &
+dockerd {network}--iptables=false --ip6tables=false >/var/log/dockerd.log 2>&1 &
 until docker version >/dev/null 2>&1; do sleep 0.1; done
 touch /run/up
 wait
@@ -45,15 +45,19 @@ class Host:
 
 
 @contextlib.contextmanager
-def host(shared: Path, *, disk: str = "") -> Iterator[Host]:
-    """A host; with `disk`, the engine's storage is in memory and so large: 30m."""
+def host(shared: Path, *, disk: str = "", builds: bool = False) -> Iterator[Host]:
+    """A host; with `disk`, the engine's storage is in memory and so large: 30m.
+
+    To build, the engine wants a bridge, though it leads nowhere.
+    """
+    start = START.format(network="" if builds else "--bridge=none ")
     name = f"primus-air-gap-{os.getpid()}"
     storage = f"--tmpfs=/var/lib/docker:size={disk}" if disk else "--mount=type=volume,dst=/var/lib/docker"
     words = (
         *("docker", "run", "--detach", "--privileged", "--network=none", f"--name={name}", "--env=HOME=/root"),
         *(storage, f"--volume={shared}:/shared", "--volume=/usr:/usr:ro"),
         *("--volume=/etc/alternatives:/etc/alternatives:ro", f"--volume={ROOT / 'primus'}:/src/primus:ro"),
-        *(BASE, "sh", "-c", START),
+        *(BASE, "sh", "-c", start),
     )
     try:
         subprocess.run(words, check=True, capture_output=True)
