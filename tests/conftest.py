@@ -121,9 +121,24 @@ specforge_python = _python_of("specforge")
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No PRIMUS_* variable, token or settings file of whoever runs the tests reaches one."""
-    for name in list(os.environ):
-        if name.startswith("PRIMUS_") or name in ("HF_TOKEN", "WANDB_API_KEY"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-settings"))
+    # Not the test's own, which would then be undone after every other fixture, the environment of tests/unit included.
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("PRIMUS_") or name in ("HF_TOKEN", "WANDB_API_KEY"):
+                patch.delenv(name)
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-settings"))
+        yield
+
+
+_PATH = os.environ.get("PATH", "")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """A test that leaves another PATH behind fails itself, and not one that looks for a program an hour later."""
+    yield
+    left = os.environ.get("PATH", "")
+    os.environ["PATH"] = _PATH
+    assert left == _PATH
