@@ -28,6 +28,7 @@ class Answer(NamedTuple):
     status: int
     headers: Message
     body: bytes
+    url: str  # that gave it, behind all redirections
 
 
 class _Again(Exception):
@@ -106,14 +107,19 @@ class Transport:
         return answer
 
     def _authorized(self, method: str, where: str, body: bytes | None, headers: dict[str, str], actions: str) -> Answer:
-        answer = self._send(method, where, body, headers, self._tokens.get(actions, ""))
-        if answer.status != 401:
+        own = "://" not in where or self._is_own(where)  # a Location or Link may name any host
+        answer = self._send(method, where, body, headers, self._tokens.get(actions, "") if own else "")
+        if answer.status != 401 or not self._is_own(answer.url):
             return answer
         token = self._authorization(answer.headers.get_all("WWW-Authenticate") or [], actions)
         if not token:
             return answer
         self._tokens[actions] = token
         return self._send(method, where, body, headers, token)
+
+    def _is_own(self, url: str) -> bool:
+        """Whether it is the registry's: nobody else is told who we are, or may say where that is asked."""
+        return _origin(url) == _origin(self._base)
 
     def _authorization(self, challenges: list[str], actions: str) -> str:
         """The header that meets the challenge; empty if we have nothing for it."""
@@ -154,10 +160,10 @@ class Transport:
                 request.add_unredirected_header("Authorization", authorization)
             try:
                 with self._open(request, timeout=self._timeout) as answer:
-                    return Answer(answer.status, answer.headers, answer.read())
+                    return Answer(answer.status, answer.headers, answer.read(), answer.geturl())
             except urllib.error.HTTPError as error:
                 with error:
-                    return Answer(error.code, error.headers, error.read())
+                    return Answer(error.code, error.headers, error.read(), error.geturl())
             except (OSError, http.client.HTTPException) as error:
                 reason = error.reason if isinstance(error, urllib.error.URLError) else error
                 if self._certain or not isinstance(reason, (ssl.SSLError, ConnectionResetError)):
@@ -213,6 +219,11 @@ class Transport:
                 + ("use a mirror: --registry" if own else f"{login}: who is known may ask more often"),
             )
         return ImageError(f"{self.name}: HTTP {answer.status}{said}")
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme, parts.netloc.lower().removesuffix({"https": ":443", "http": ":80"}.get(parts.scheme, ":"))
 
 
 def _said(body: bytes) -> str:
