@@ -313,3 +313,20 @@ def test_every_command_that_runs_an_image_wants_it_signed(
     done = primus(*words, *options, "--dry-run")
     assert done.code in (2, 3)
     assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "link", "state"),
+    [
+        ("link", "/tmp/evil", "fail"),
+        ("hardlink", "tmp/evil", "fail"),
+        ("hardlink", "gone", "fail"),
+        ("directory", "", "fail"),
+        ("hardlink", "./usr/lib/same.so", "ok"),
+    ],
+)
+def test_a_debian_file_stays_a_file(kind: str, link: str, state: str) -> None:
+    found = content(**{"tmp/evil": b"evil", "usr/lib/same.so": b"libc"})
+    planted = replace(found.entries["usr/lib/libc.so"], kind=kind, link=link, sha256="", md5="")
+    changed = Content(entries={**found.entries, "usr/lib/libc.so": planted}, kept=found.kept)
+    assert verification.debian(changed).state == state
