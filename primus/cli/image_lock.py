@@ -147,7 +147,7 @@ def prune(names: tuple[str, ...], all_but_locked: bool, lock: Path | None, engin
     path = lock_path(lock)
     if all_but_locked and not path.exists():
         raise ConfigError("--all-but-locked: there is no lock", hint="primus image lock writes it")
-    kept = {one.id for one in (locks.read(path) if path.exists() else {}).values()}
+    kept = locks.identifiers(locks.read(path) if path.exists() else {})
     client = Client(engine or default_engine())
     client.check()
     freed = 0

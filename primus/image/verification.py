@@ -65,7 +65,7 @@ def lock(about: Mapping[str, Any], inside: Mapping[str, Any], locked: Locked) ->
     """The image against what was locked of it."""
     said = (about.get("Config") or {}).get("Labels") or {}
     pairs = (
-        ("ID", about["Id"], locked.id),
+        ("ID", locked.id if about["Id"] == locked.digest else about["Id"], locked.id),  # containerd's store: the digest
         ("commit", said.get("org.opencontainers.image.revision", ""), locked.revision),
         ("OS image", str(inside.get("base_image", "")), locked.base_image),
         ("sources", dict(inside.get("sources") or {}), dict(locked.sources)),

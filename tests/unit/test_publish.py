@@ -426,3 +426,8 @@ def test_without_a_home_nothing_is_cached(monkeypatch: pytest.MonkeyPatch, write
     monkeypatch.setattr("primus.image.archive._images", lambda _: [(ONE, [])])
     assert archive.identifier(path, "torchtitan", {}) == ONE
     assert made == []
+
+
+def test_what_is_locked_is_kept_under_each_name_that_an_engine_has_for_it() -> None:
+    of_here = Locked(name="primus-maxtext", tag="1-rocm", id=ONE)
+    assert lock.identifiers({("torchtitan", "cpu"): LOCKED, ("maxtext", "rocm"): of_here}) == {ONE, TWO}

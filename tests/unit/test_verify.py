@@ -330,3 +330,7 @@ def test_a_debian_file_stays_a_file(kind: str, link: str, state: str) -> None:
     planted = replace(found.entries["usr/lib/libc.so"], kind=kind, link=link, sha256="", md5="")
     changed = Content(entries={**found.entries, "usr/lib/libc.so": planted}, kept=found.kept)
     assert verification.debian(changed).state == state
+
+
+def test_an_engine_that_counts_by_manifests_has_the_locked_image() -> None:
+    assert states(verification.everything({**ABOUT, "Id": LOCKED.digest}, content(), LOCKED))["lock"] == "ok"
