@@ -103,6 +103,10 @@ def _of_registry(there: Registry, tag: str) -> Locked | None:
         return None
     labels = (there.config(image).get("config") or {}).get("Labels") or {}
     inside = there.file(image, str(IN_IMAGE).lstrip("/"))
+    if not inside:
+        note(
+            f"{there.name}:{tag}: none of its small gzip layers has {IN_IMAGE}; locked without its OS image and sources"
+        )
     signed = signatures.chosen(signatures.of(there, image.digest), verify_key())
     return locks.of(
         there.name,

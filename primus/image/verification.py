@@ -64,13 +64,17 @@ def labels(said: Mapping[str, str], inside: Mapping[str, Any]) -> Check:
 def lock(about: Mapping[str, Any], inside: Mapping[str, Any], locked: Locked) -> Check:
     """The image against what was locked of it."""
     said = (about.get("Config") or {}).get("Labels") or {}
-    pairs = (
+    pairs: tuple[tuple[str, Any, Any], ...] = (
         ("ID", locked.id if about["Id"] == locked.digest else about["Id"], locked.id),  # containerd's store: the digest
         ("commit", said.get("org.opencontainers.image.revision", ""), locked.revision),
         ("OS image", str(inside.get("base_image", "")), locked.base_image),
         ("sources", dict(inside.get("sources") or {}), dict(locked.sources)),
         ("sha256 of the packages' lock", str(inside.get("lock_sha256", "")), locked.lock_sha256),
     )
+    if not (
+        locked.base_image or locked.sources or locked.lock_sha256
+    ):  # not read when it was locked; the ID has it all
+        pairs = pairs[:2]
     wrong = [
         f"{name} is {value or 'not there'}, and locked is {wanted or 'none'}"
         for name, value, wanted in pairs

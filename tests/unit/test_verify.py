@@ -364,3 +364,10 @@ def test_signatures_of_others_stay_as_they_are() -> None:
     layers = json.loads(put[0])["layers"]
     assert layers[:2] == theirs
     assert [layer["annotations"] for layer in layers[2:]] == [{sign.ANNOTATION: "s"}]
+
+
+def test_what_could_not_be_read_when_it_was_locked_is_not_compared() -> None:
+    unread = replace(LOCKED, base_image="", sources={}, lock_sha256="")
+    assert states(verification.everything(ABOUT, content(), unread))["lock"] == "ok"
+    other = replace(unread, id="sha256:" + "0" * 64)
+    assert states(verification.everything(ABOUT, content(), other))["lock"] == "fail"
