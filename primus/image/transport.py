@@ -159,16 +159,22 @@ class Transport:
             if authorization:  # not for whom the registry redirects us to
                 request.add_unredirected_header("Authorization", authorization)
             try:
-                with self._open(request, timeout=self._timeout) as answer:
-                    return Answer(answer.status, answer.headers, answer.read(), answer.geturl())
-            except urllib.error.HTTPError as error:
-                with error:
-                    return Answer(error.code, error.headers, error.read(), error.geturl())
+                return self._read(request)
             except (OSError, http.client.HTTPException) as error:
                 reason = error.reason if isinstance(error, urllib.error.URLError) else error
-                if self._certain or not isinstance(reason, (ssl.SSLError, ConnectionResetError)):
+                is_untrusted = isinstance(reason, ssl.SSLCertVerificationError)  # so https it is
+                if self._certain or is_untrusted or not isinstance(reason, (ssl.SSLError, ConnectionResetError)):
                     raise self._broken(reason) from None
                 self._base, self._certain = self._base.replace("https:", "http:"), True
+
+    def _read(self, request: urllib.request.Request) -> Answer:
+        """The whole answer, whatever its status; a connection may break in a refusal, too."""
+        try:
+            answer = self._open(request, timeout=self._timeout)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            return Answer(answer.status, answer.headers, answer.read(), answer.geturl())
 
     def _broken(self, reason: Any) -> Exception:
         if isinstance(reason, ssl.SSLCertVerificationError):
@@ -247,7 +253,7 @@ def _is_loopback(host: str) -> bool:
 def _context(host: str) -> ssl.SSLContext:
     context = ssl.create_default_context()
     own = Path("/etc/docker/certs.d") / host / "ca.crt"
-    if own.is_file():
+    if os.path.isfile(own):  # False where it may not be looked for, too
         try:
             context.load_verify_locations(own)
         except (OSError, ssl.SSLError) as error:

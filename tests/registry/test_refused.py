@@ -289,3 +289,17 @@ def test_credentials_go_to_no_other_host_that_the_registry_names(answers: Answer
             act()
     assert {authorization for _, _, authorization in answers.asked} == {""}
     assert "/token" not in {path.partition("?")[0] for _, path, _ in answers.asked}
+
+
+def test_a_list_of_tags_that_leads_back_to_itself_ends(answers: Answers, tmp_path: Path) -> None:
+    answers.status = {
+        "/v2/team/x/tags/list": (200, {"Link": "</more>"}, b'{"tags": ["a"]}'),
+        "/more": (200, {"Link": "</more>"}, b'{"tags": ["b"]}'),
+    }
+    assert set(answers.registry(tmp_path).tags()) == {"a", "b"}
+
+
+def test_a_manifest_of_no_image_is_named(answers: Answers, tmp_path: Path) -> None:
+    answers.status["*"] = (200, {}, b'{"mediaType": "x"}')
+    with pytest.raises(ImageError, match="what is there is no image"):
+        answers.registry(tmp_path).manifest("1")
