@@ -253,7 +253,7 @@ def _is_loopback(host: str) -> bool:
 def _context(host: str) -> ssl.SSLContext:
     context = ssl.create_default_context()
     own = Path("/etc/docker/certs.d") / host / "ca.crt"
-    if os.path.isfile(own):  # False where it may not be looked for, too
+    if os.access(own, os.F_OK):  # False where it may not be looked for, too
         try:
             context.load_verify_locations(own)
         except (OSError, ssl.SSLError) as error:
