@@ -105,6 +105,10 @@ def _of_registry(there: Registry, tag: str) -> Locked | None:
         return None
     labels = (there.config(image).get("config") or {}).get("Labels") or {}
     inside = there.file(image, str(IN_IMAGE).lstrip("/"))
+    if not inside:
+        note(
+            f"{there.name}:{tag}: none of its small gzip layers has {IN_IMAGE}; locked without its OS image and sources"
+        )
     signed = signatures.chosen(signatures.of(there, image.digest), verify_key())
     return locks.of(
         there.name,
@@ -149,7 +153,7 @@ def prune(names: tuple[str, ...], all_but_locked: bool, lock: Path | None, engin
     path = lock_path(lock)
     if all_but_locked and not path.exists():
         raise ConfigError("--all-but-locked: there is no lock", hint="primus image lock writes it")
-    kept = {one.id for one in (locks.read(path) if path.exists() else {}).values()}
+    kept = locks.identifiers(locks.read(path) if path.exists() else {})
     client = Client(engine or default_engine())
     client.check()
     freed = 0

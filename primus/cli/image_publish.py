@@ -120,7 +120,7 @@ def publish_(
         title = f"[{number}/{len(wanted)}] {one.reference}"
         done = _push(one, local[one.reference], title)
         if not no_documents:
-            about = Client("docker").about(done.id) or {}
+            about = Client("docker").about(local[one.reference]) or {}
             content = contents.of_image("docker", local[one.reference])
             documents.attach(one.registry, done, documents.of(one.reference, about, content))
             note(f"{title}: with its SBOM and provenance")

@@ -9,7 +9,7 @@ import click
 
 from primus.cli.options import stack
 from primus.cli.signing import VERIFY_KEY
-from primus.errors import ImageError
+from primus.errors import PrimusError
 from primus.experiment import Experiment
 from primus.experiment.paths import absolute
 from primus.image import lock as locks
@@ -59,7 +59,7 @@ def moved(one: Locked, engine: str, *, ask_registry: bool) -> str:
     name = take_apart(one.name)
     try:
         digest = Registry(name.host, name.path, timeout=3, pauses=()).digest(one.tag)
-    except ImageError:
+    except PrimusError:
         return ""
     if digest and digest != one.digest:
         return f"{one.tagged} is {digest[:19]} in the registry by now; the lock has {one.digest[:19]}; {take}"

@@ -35,8 +35,11 @@ def identifier(archive: Path, framework: str, environ: Mapping[str, str]) -> str
     except OSError as error:
         raise ImageError(f"{archive}: {error.strerror}", hint="it must be on storage that every node sees") from error
     key = hashlib.sha256(f"{archive}\0{about.st_size}\0{about.st_mtime_ns}\0{framework}".encode()).hexdigest()
-    home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "/nonexistent") / ".cache"
-    kept = Path(home) / "primus" / "archives" / key
+    home = environ.get("HOME")
+    cache = environ.get("XDG_CACHE_HOME") or (Path(home) / ".cache" if home else None)
+    if cache is None:  # root could make any folder
+        return _choose(archive, _images(archive), framework)
+    kept = Path(cache) / "primus" / "archives" / key
     with contextlib.suppress(OSError):
         return kept.read_text(encoding="ascii")
     found = _choose(archive, _images(archive), framework)

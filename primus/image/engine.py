@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from primus.errors import ImageError, LaunchError, Problem
+from primus.errors import ImageError, LaunchError, PrimusError, Problem
 from primus.image.manifest import IN_IMAGE, Manifest, from_labels
 from primus.image.names import build_command, take_apart
 from primus.image.runtimes import RUNTIMES
@@ -240,6 +240,6 @@ class Client:
             if registry.digest(name.digest or name.tag or "latest"):
                 return None
             hint = f"{name.repository}: {nearest(name.tag, registry.tags())}"
-        except ImageError as error:
+        except PrimusError as error:
             return error.problems[0]
         return Problem(message=f"the registry has no such {'digest' if name.digest else 'tag'}", hint=hint)

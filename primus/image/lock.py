@@ -142,6 +142,11 @@ def check_signed(public: bytes, one: Locked | None, name: str = "") -> str:
     )
 
 
+def identifiers(lock: Lock) -> set[str]:
+    """All that an engine may call what is locked: the Image ID or, with containerd's store, the manifest's digest."""
+    return {name for one in lock.values() for name in (one.id, one.digest) if name}
+
+
 def removable(about: Mapping[str, Any], kept: set[str], frameworks: tuple[str, ...], *, tagged: bool) -> bool:
     """Whether `prune` removes the image that the engine describes: ours, not locked, and without a tag or `tagged`."""
     labels = (about.get("Config") or {}).get("Labels") or {}

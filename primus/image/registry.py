@@ -92,6 +92,9 @@ class Registry:
 
     def _platform(self, document: Mapping[str, Any], media: str) -> Mapping[str, Any]:
         if media not in _INDEXES:
+            config, layers = document.get("config"), document.get("layers")
+            if not (isinstance(config, dict) and "digest" in config and isinstance(layers, list)):
+                raise ImageError(f"{self.name}: what is there is no image", hint="is it the right repository?")
             return document
         # An image with attestations is a list, too: they are for the platform `unknown`.
         wanted = _ARCHITECTURE.get(platform.machine(), platform.machine())
@@ -192,8 +195,9 @@ class Registry:
     def tags(self) -> tuple[str, ...]:
         """Every tag, as the registry lists them; none if it does not know the repository."""
         found: list[str] = []
-        where = "tags/list?n=1000"
-        while where:
+        where, read = "tags/list?n=1000", set()
+        while where and where not in read:
+            read.add(where)
             answer = self._way.ask("GET", where, ok=(200, 404))
             if answer.status == 404:
                 break

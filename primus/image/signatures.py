@@ -30,26 +30,28 @@ def chosen(found: tuple[Signature, ...], public: bytes | None) -> Signature | No
 
 
 def add(there: Registry, digest: str, new: Signature) -> None:
-    """Put a signature beside those that are there; the same payload is not signed twice over."""
-    kept = [one for one in of(there, digest) if one.payload != new.payload]
-    layers = [
-        {
-            "mediaType": MEDIA_TYPE,
-            "digest": there.upload(one.payload.encode()),
-            "size": len(one.payload.encode()),
-            "annotations": {ANNOTATION: one.signature},
-        }
-        for one in (*kept, new)
-    ]
-    config = {
-        **{"architecture": "", "os": "", "config": {}},
-        "rootfs": {"type": "layers", "diff_ids": [digest_of(one.payload.encode()) for one in (*kept, new)]},
-    }
-    content = json.dumps(config).encode()
-    about = {
-        "mediaType": "application/vnd.oci.image.config.v1+json",
+    """Put a signature beside those that are there, which stay as they are: cosign keeps more with them than we read.
+
+    The same payload is not signed twice over.
+    """
+    content = new.payload.encode()
+    found = there.manifest(tag(digest))
+    kept = [layer for layer in found.layers if layer["digest"] != digest_of(content)] if found else []
+    ours = {
+        "mediaType": MEDIA_TYPE,
         "digest": there.upload(content),
         "size": len(content),
+        "annotations": {ANNOTATION: new.signature},
+    }
+    layers = [*kept, ours]
+    config = {
+        **{"architecture": "", "os": "", "config": {}},
+        "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
+    }
+    about = {
+        "mediaType": "application/vnd.oci.image.config.v1+json",
+        "digest": there.upload(json.dumps(config).encode()),
+        "size": len(json.dumps(config).encode()),
     }
     manifest = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": about, "layers": layers}
     there.put_manifest(tag(digest), json.dumps(manifest).encode(), OCI_MANIFEST)

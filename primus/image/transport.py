@@ -28,6 +28,7 @@ class Answer(NamedTuple):
     status: int
     headers: Message
     body: bytes
+    url: str  # that gave it, behind all redirections
 
 
 class _Again(Exception):
@@ -106,14 +107,19 @@ class Transport:
         return answer
 
     def _authorized(self, method: str, where: str, body: bytes | None, headers: dict[str, str], actions: str) -> Answer:
-        answer = self._send(method, where, body, headers, self._tokens.get(actions, ""))
-        if answer.status != 401:
+        own = "://" not in where or self._is_own(where)  # a Location or Link may name any host
+        answer = self._send(method, where, body, headers, self._tokens.get(actions, "") if own else "")
+        if answer.status != 401 or not self._is_own(answer.url):
             return answer
         token = self._authorization(answer.headers.get_all("WWW-Authenticate") or [], actions)
         if not token:
             return answer
         self._tokens[actions] = token
         return self._send(method, where, body, headers, token)
+
+    def _is_own(self, url: str) -> bool:
+        """Whether it is the registry's: nobody else is told who we are, or may say where that is asked."""
+        return _origin(url) == _origin(self._base)
 
     def _authorization(self, challenges: list[str], actions: str) -> str:
         """The header that meets the challenge; empty if we have nothing for it."""
@@ -153,16 +159,22 @@ class Transport:
             if authorization:  # not for whom the registry redirects us to
                 request.add_unredirected_header("Authorization", authorization)
             try:
-                with self._open(request, timeout=self._timeout) as answer:
-                    return Answer(answer.status, answer.headers, answer.read())
-            except urllib.error.HTTPError as error:
-                with error:
-                    return Answer(error.code, error.headers, error.read())
+                return self._read(request)
             except (OSError, http.client.HTTPException) as error:
                 reason = error.reason if isinstance(error, urllib.error.URLError) else error
-                if self._certain or not isinstance(reason, (ssl.SSLError, ConnectionResetError)):
+                is_untrusted = isinstance(reason, ssl.SSLCertVerificationError)  # so https it is
+                if self._certain or is_untrusted or not isinstance(reason, (ssl.SSLError, ConnectionResetError)):
                     raise self._broken(reason) from None
                 self._base, self._certain = self._base.replace("https:", "http:"), True
+
+    def _read(self, request: urllib.request.Request) -> Answer:
+        """The whole answer, whatever its status; a connection may break in a refusal, too."""
+        try:
+            answer = self._open(request, timeout=self._timeout)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            return Answer(answer.status, answer.headers, answer.read(), answer.geturl())
 
     def _broken(self, reason: Any) -> Exception:
         if isinstance(reason, ssl.SSLCertVerificationError):
@@ -215,6 +227,11 @@ class Transport:
         return ImageError(f"{self.name}: HTTP {answer.status}{said}")
 
 
+def _origin(url: str) -> tuple[str, str]:
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme, parts.netloc.lower().removesuffix({"https": ":443", "http": ":80"}.get(parts.scheme, ":"))
+
+
 def _said(body: bytes) -> str:
     """The registry's own words, in short."""
     try:
@@ -236,7 +253,7 @@ def _is_loopback(host: str) -> bool:
 def _context(host: str) -> ssl.SSLContext:
     context = ssl.create_default_context()
     own = Path("/etc/docker/certs.d") / host / "ca.crt"
-    if own.is_file():
+    if os.access(own, os.F_OK):  # False where it may not be looked for, too
         try:
             context.load_verify_locations(own)
         except (OSError, ssl.SSLError) as error:

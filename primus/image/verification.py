@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from primus.image.content import Content
+from primus.image.content import Content, Entry
 from primus.image.lock import Locked
 from primus.image.manifest import IN_IMAGE
 
@@ -64,13 +64,17 @@ def labels(said: Mapping[str, str], inside: Mapping[str, Any]) -> Check:
 def lock(about: Mapping[str, Any], inside: Mapping[str, Any], locked: Locked) -> Check:
     """The image against what was locked of it."""
     said = (about.get("Config") or {}).get("Labels") or {}
-    pairs = (
-        ("ID", about["Id"], locked.id),
+    pairs: tuple[tuple[str, Any, Any], ...] = (
+        ("ID", locked.id if about["Id"] == locked.digest else about["Id"], locked.id),  # containerd's store: the digest
         ("commit", said.get("org.opencontainers.image.revision", ""), locked.revision),
         ("OS image", str(inside.get("base_image", "")), locked.base_image),
         ("sources", dict(inside.get("sources") or {}), dict(locked.sources)),
         ("sha256 of the packages' lock", str(inside.get("lock_sha256", "")), locked.lock_sha256),
     )
+    if not (
+        locked.base_image or locked.sources or locked.lock_sha256
+    ):  # not read when it was locked; the ID has it all
+        pairs = pairs[:2]
     wrong = [
         f"{name} is {value or 'not there'}, and locked is {wanted or 'none'}"
         for name, value, wanted in pairs
@@ -165,13 +169,21 @@ def debian(content: Content) -> Check:
             stated, _, path = line.partition("  ")
             if _LEFT_OUT.match(path):
                 continue
-            entry = content.entries.get(path) or content.entries.get(f"usr/{path}" if _MERGED.match(path) else path)
+            entry = _unlinked(content, path) or _unlinked(content, f"usr/{path}" if _MERGED.match(path) else path)
             count += 1
             if entry is None:
                 wrong.append(f"/{path} is missing")
-            elif entry.kind == "file" and entry.md5 != stated:
+            elif entry.kind != "file" or entry.md5 != stated:  # md5sums has no links
                 wrong.append(f"/{path} was changed")
     return check("debian", wrong, f"{count} files of Debian packages, as they came", _ANEW)
+
+
+def _unlinked(content: Content, path: str) -> Entry | None:
+    """What is at the path; for a hard link, the file that it is another name of."""
+    entry = content.entries.get(path)
+    if entry is not None and entry.kind == "hardlink":
+        return content.entries.get(entry.link.removeprefix("./").strip("/"), entry)
+    return entry
 
 
 def inside_of(content: Content) -> dict[str, Any]:

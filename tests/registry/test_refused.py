@@ -269,3 +269,37 @@ def test_a_certificate_is_checked(answers: Answers, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     registry = answers.registry(tmp_path)
     assert (registry.tags(), registry.plain) == (("a",), False)
+
+
+def test_credentials_go_to_no_other_host_that_the_registry_names(answers: Answers, tmp_path: Path) -> None:
+    """Neither in an upload's Location, nor in a Link, nor by a challenge from where a redirection leads."""
+    auth = base64.b64encode(b"me:secret").decode()
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {answers.host: {"auth": auth}}}))
+    other = f"http://{answers.host.replace('127.0.0.1', 'localhost')}"
+    answers.status = {
+        "/v2/team/x/blobs/uploads/": (202, {"Location": f"{other}/upload"}, b""),
+        "/upload": (401, {"WWW-Authenticate": "Basic"}, b""),
+        "/v2/team/x/tags/list": (200, {"Link": f"<{other}/more>"}, b"{}"),
+        "/more": (401, {"WWW-Authenticate": f'Bearer realm="{other}/token"'}, b""),
+        "/v2/team/x/manifests/1": (307, {"Location": f"{other}/more"}, b""),
+    }
+    registry = answers.registry(tmp_path)
+    for act in (lambda: registry.upload(b"x"), registry.tags, lambda: registry.manifest("1")):
+        with pytest.raises(ImageError):
+            act()
+    assert {authorization for _, _, authorization in answers.asked} == {""}
+    assert "/token" not in {path.partition("?")[0] for _, path, _ in answers.asked}
+
+
+def test_a_list_of_tags_that_leads_back_to_itself_ends(answers: Answers, tmp_path: Path) -> None:
+    answers.status = {
+        "/v2/team/x/tags/list": (200, {"Link": "</more>"}, b'{"tags": ["a"]}'),
+        "/more": (200, {"Link": "</more>"}, b'{"tags": ["b"]}'),
+    }
+    assert set(answers.registry(tmp_path).tags()) == {"a", "b"}
+
+
+def test_a_manifest_of_no_image_is_named(answers: Answers, tmp_path: Path) -> None:
+    answers.status["*"] = (200, {}, b'{"mediaType": "x"}')
+    with pytest.raises(ImageError, match="what is there is no image"):
+        answers.registry(tmp_path).manifest("1")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from primus.errors import ConfigError, ImageError
-from primus.image import bake, channels, credentials, lock, publish, transfer
+from primus.image import archive, bake, channels, credentials, lock, publish, transfer
 from primus.image.channels import Move
 from primus.image.engine import Client, digests_in
 from primus.image.lock import Locked
@@ -417,3 +417,17 @@ def test_a_bake_that_takes_no_notice_of_the_network_is_refused(
             bake.plan(Path("docker-bake.hcl"), ("base",), {})
     else:
         bake.plan(Path("docker-bake.hcl"), ("base",), {})
+
+
+def test_without_a_home_nothing_is_cached(monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
+    made: list[Path] = []
+    path = write("x.tar", "")
+    monkeypatch.setattr(Path, "mkdir", lambda self, **_: made.append(self))
+    monkeypatch.setattr("primus.image.archive._images", lambda _: [(ONE, [])])
+    assert archive.identifier(path, "torchtitan", {}) == ONE
+    assert made == []
+
+
+def test_what_is_locked_is_kept_under_each_name_that_an_engine_has_for_it() -> None:
+    of_here = Locked(name="primus-maxtext", tag="1-rocm", id=ONE)
+    assert lock.identifiers({("torchtitan", "cpu"): LOCKED, ("maxtext", "rocm"): of_here}) == {ONE, TWO}

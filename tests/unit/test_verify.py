@@ -9,17 +9,19 @@ import json
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from primus.cli.image_verify import _locked_as, _signature
 from primus.errors import ConfigError, ImageError
-from primus.image import difference, sign, verification
+from primus.image import difference, sign, signatures, verification
 from primus.image import lock as locks
 from primus.image.content import Content, scan
 from primus.image.lock import Locked
 from primus.image.provenance import provenance
+from primus.image.registry import digest_of
 from primus.image.sbom import sbom
 from primus.plan import Wanted, chosen, select
 
@@ -378,3 +380,59 @@ def test_files_to_pull_from_must_be_there(primus: Primus) -> None:
     done = primus("image", "pull", "--from", "nope")
     assert done.code == 2
     assert "--from nope: there is no such file or directory" in done.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "link", "state"),
+    [
+        ("link", "/tmp/evil", "fail"),
+        ("hardlink", "tmp/evil", "fail"),
+        ("hardlink", "gone", "fail"),
+        ("directory", "", "fail"),
+        ("hardlink", "./usr/lib/same.so", "ok"),
+    ],
+)
+def test_a_debian_file_stays_a_file(kind: str, link: str, state: str) -> None:
+    found = content(**{"tmp/evil": b"evil", "usr/lib/same.so": b"libc"})
+    planted = replace(found.entries["usr/lib/libc.so"], kind=kind, link=link, sha256="", md5="")
+    changed = Content(entries={**found.entries, "usr/lib/libc.so": planted}, kept=found.kept)
+    assert verification.debian(changed).state == state
+
+
+def test_an_engine_that_counts_by_manifests_has_the_locked_image() -> None:
+    assert states(verification.everything({**ABOUT, "Id": LOCKED.digest}, content(), LOCKED))["lock"] == "ok"
+
+
+def test_signatures_of_others_stay_as_they_are() -> None:
+    theirs = [
+        {
+            "mediaType": sign.MEDIA_TYPE,
+            "digest": "sha256:1",
+            "size": 1,
+            "annotations": {"dev.sigstore.cosign/bundle": "x"},
+        },
+        {"mediaType": "application/other", "digest": "sha256:2", "size": 2},
+    ]
+    put: list[bytes] = []
+
+    class There:
+        def manifest(self, _: str) -> Any:
+            return SimpleNamespace(layers=tuple(theirs))
+
+        def upload(self, content: bytes) -> str:
+            return digest_of(content)
+
+        def put_manifest(self, _: str, content: bytes, __: str) -> None:
+            put.append(content)
+
+    signatures.add(cast("Any", There()), LOCKED.digest, sign.Signature(payload="p", signature="s"))
+    layers = json.loads(put[0])["layers"]
+    assert layers[:2] == theirs
+    assert [layer["annotations"] for layer in layers[2:]] == [{sign.ANNOTATION: "s"}]
+
+
+def test_what_could_not_be_read_when_it_was_locked_is_not_compared() -> None:
+    unread = replace(LOCKED, base_image="", sources={}, lock_sha256="")
+    assert states(verification.everything(ABOUT, content(), unread))["lock"] == "ok"
+    other = replace(unread, id="sha256:" + "0" * 64)
+    assert states(verification.everything(ABOUT, content(), other))["lock"] == "fail"
