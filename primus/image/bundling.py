@@ -172,9 +172,10 @@ def _member(content: Content) -> Member:
 def _layout(images: Sequence[Image], blobs: Mapping[str, Content]) -> dict[str, Content]:
     """What makes an OCI image layout of the blobs, and what docker load and podman load read."""
     files: dict[str, Content] = {"oci-layout": b'{"imageLayoutVersion": "1.0.0"}\n'}
+    sizes = {name: len(one) if isinstance(one, bytes) else one.stat().st_size for name, one in blobs.items()}
     listed = []
     for image in images:
-        text = _json(oci_manifest(image, {name: _member(one).size for name, one in blobs.items()}))
+        text = _json(oci_manifest(image, sizes))
         digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
         files[blob_name(digest)] = text
         listed.append(

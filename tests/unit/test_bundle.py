@@ -89,6 +89,21 @@ def test_a_bundle_is_a_tar_that_others_read_and_the_same_each_time(signature: by
     assert set(found) - FILES.keys() == {name for name, _ in source.head}
 
 
+def test_each_header_is_counted_once_for_all_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = bundle.read(made())
+    header, asked = gnutar.header, []
+    monkeypatch.setattr(gnutar, "header", lambda *words: asked.append(words) or header(*words))
+    for name in FILES:
+        assert b"".join(source.pieces(name)) == FILES[name]
+    assert len(asked) == len(source.head) + len(FILES)
+
+
+def test_no_layer_is_read_for_each_image_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundling, "_member", lambda content: pytest.fail("it was read"))
+    blobs = {name: content for name, content in FILES.items() if name.startswith("blobs/")}
+    assert set(bundling._layout((IMAGE, IMAGE), blobs)) >= {"oci-layout", "index.json", "manifest.json"}
+
+
 def test_a_file_larger_than_8_gib_has_a_header_that_others_read() -> None:
     member = tarfile.TarInfo.frombuf(gnutar.header("blobs/x", 9 << 30, 1), "utf-8", "strict")
     assert (member.name, member.size, member.mtime) == ("blobs/x", 9 << 30, 1)
@@ -209,7 +224,7 @@ def test_what_is_damaged_never_reaches_its_place() -> None:
     path = made()
     source = bundle.read(path)
     whole = bytearray(path.read_bytes())
-    whole[source.offsets()["README.md"]] ^= 1
+    whole[source.offsets["README.md"]] ^= 1
     path.write_bytes(whole)
     with pytest.raises(ImageError, match=r"README\.md"):
         load.unpack(source, Path("to"), lambda _text: None)
