@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from primus.cli.bundled import Experiments, readme
-from primus.errors import ConfigError, ImageError
+from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment import load_experiment
 from primus.image import bundle, bundling, gnutar, load, oci
 from primus.image.bundle import Image, Layer, Manifest, Member, blob_name
@@ -218,6 +218,17 @@ def test_a_file_of_the_users_is_not_overwritten() -> None:
     with pytest.raises(Exception, match=r"README.md: is there, and is not the bundle's"):
         load.unpack(bundle.read(made()), Path("to"), lambda _text: None)
     assert [path.name for path in Path("to").iterdir()] == ["README.md"]
+
+
+@pytest.mark.parametrize("there", ["to", "to/data", "to/wheels"])
+def test_what_is_in_the_way_of_a_directory_is_named_before_anything_is_written(there: str) -> None:
+    source, place = bundle.read(made()), Path(there)
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("mine")
+    with pytest.raises(LaunchError, match=f"{there}: is there, and is no directory"):
+        load.unpack(source, Path("to").absolute(), lambda _text: None)
+    assert [path for path in (place.parent.rglob("*") if there != "to" else ()) if path != place] == []
+    assert place.read_text() == "mine"
 
 
 def test_what_is_damaged_never_reaches_its_place() -> None:
