@@ -80,8 +80,7 @@ def publish_(
         if target not in (*SHARED, *frameworks()):
             raise ConfigError(f"{target}: there is no such image", hint=suggestion(target))
     root = checkout(file).absolute()
-    publish.clean(_git(root, "status", "--porcelain"), root)
-    revision = _git(root, "rev-parse", "HEAD").strip()
+    revision = _committed(root)
     registry = registry.rstrip("/")
     variables = {"ACCELERATOR": accelerator, "REGISTRY": registry, "VERSION": version, "REVISION": revision}
     # The same commit, built anew, is the same image.
@@ -113,6 +112,7 @@ def publish_(
     )
     if code:
         raise ImageError(f"the build failed (exit code {code})", hint=last.splitlines()[-1] if last else "")
+    publish.same_commit(revision, _committed(root), root)  # what was edited while it built may be in the images
     local = {one.reference: _id(one.reference) for one in wanted}
     for one in wanted:  # all of them, before the first is pushed
         publish.is_published(one.reference, local[one.reference], one.registry.manifest(one.tag))
@@ -172,6 +172,12 @@ def _id(reference: str) -> str:
     if about is None:
         raise ImageError(f"{reference}: was built, but is not there", hint="is its target's output `image`?")
     return str(about["Id"])
+
+
+def _committed(root: Path) -> str:
+    """The commit that the checkout is, with nothing else in it. Raises ImageError."""
+    publish.clean(_git(root, "status", "--porcelain"), root)
+    return _git(root, "rev-parse", "HEAD").strip()
 
 
 def _git(root: Path, *words: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from primus.cli import image_publish
 from primus.errors import ConfigError, ImageError
 from primus.image import bake, channels, credentials, lock, publish, transfer
 from primus.image.channels import Move
@@ -126,6 +127,29 @@ def test_what_may_be_another_thing_tomorrow_is_named(where: str, name: str, valu
     assert "secret" not in found
     with pytest.raises(ImageError, match="--allow-mutable"):
         publish.check_mutable([found])
+
+
+@pytest.mark.parametrize(
+    ("status", "commit", "said"),
+    [("", ONE, ""), (" M primus/a.py\n", ONE, "primus/a.py"), ("", TWO, "nothing was pushed")],
+    ids=["as it was", "edited", "another commit"],
+)
+def test_a_checkout_that_changes_while_it_builds_is_not_published(
+    primus: Primus, write: Write, monkeypatch: pytest.MonkeyPatch, status: str, commit: str, said: str
+) -> None:
+    write("docker-bake.hcl", "")
+    git = {"status": "", "rev-parse": ONE, "log": "1"}
+
+    def build(*_: object, **__: object) -> tuple[int, str]:
+        git.update({"status": status, "rev-parse": commit})
+        return 0, ""
+
+    monkeypatch.setattr(image_publish, "_git", lambda root, *words: git[words[0]])
+    monkeypatch.setattr(bake, "plan", lambda *_: {"group": {"default": {"targets": []}}, "target": {}})
+    monkeypatch.setattr(Client, "check", lambda self: None)
+    monkeypatch.setattr(transfer, "run", build)
+    done = primus("image", "publish", "--registry=r.example.com/team", "--no-documents")
+    assert (said in done.err, done.code) == (True, ImageError.exit_code if said else 0)
 
 
 def found(identifier: str, digest: str = TWO) -> Found:
