@@ -304,6 +304,32 @@ def test_what_an_experiment_reads_must_be_here(experiment: Experiment) -> None:
         Experiments().add(load_experiment(path), {}, lambda _text: None)
 
 
+def test_data_that_cannot_be_read_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "set"
+    (folder / "part").mkdir(parents=True)
+    (folder / "part/a").write_text("a")
+    (folder / "b").symlink_to("part/a")
+    assert Experiments()._moved(folder) == f"./data/{tmp_path.name}/set"
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("part"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    with monkeypatch.context() as patch:  # root may read all
+        patch.setattr(os, "scandir", refuse)
+        with pytest.raises(ConfigError, match="set/part: cannot be read: Permission denied"):
+            Experiments()._moved(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: not str(path).endswith("a"))
+        with pytest.raises(ConfigError, match="set/part/a: cannot be read: Permission denied"):
+            Experiments()._moved(folder)
+    (folder / "gone").symlink_to("nowhere")
+    with pytest.raises(ConfigError, match="set/gone: cannot be read: No such file"):
+        Experiments()._moved(folder)
+
+
 def test_the_readme_says_how_to_use_it() -> None:
     manifest = Manifest(time=0, images=(IMAGE,), members={}, experiments=("experiments/a.yaml",))
     text = readme("my bundle.tar", manifest, {"experiments/a.yaml": ("--allow-unknown=x",)})
