@@ -87,7 +87,7 @@ def publish_(
     committed = _git(root, "log", "-1", "--format=%ct").strip()
     variables["SOURCE_DATE_EPOCH"] = os.environ.get("SOURCE_DATE_EPOCH") or committed
     file = Path(file.name)  # in its own folder: bake takes the paths inside from where it runs
-    plan = bake.plan(file, targets, variables, root)
+    plan = bake.plan((file,), targets, variables, root)
     found = publish.mutable(plan, root)
     if not allow_mutable:
         publish.check_mutable(found)
@@ -98,7 +98,7 @@ def publish_(
     wanted = [_target(name, plan, plain_http) for name in plan["group"]["default"]["targets"]]
     for one in wanted:  # before hours of building
         one.registry.may_push()
-    words = bake.command(file, targets)
+    words = bake.command((file,), targets)
     if dry_run:
         assignments = [f"{name}={value}" for name, value in variables.items()]
         click.echo(shlex.join(["env", *assignments, *words]))

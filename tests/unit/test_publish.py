@@ -434,10 +434,18 @@ def test_a_bake_that_takes_no_notice_of_the_network_is_refused(
     docker = write("bin/docker", f"#!/bin/sh\necho '{json.dumps({'target': {'base': said}})}'\n")
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{docker.parent.absolute()}:/usr/bin:/bin")
-    assert bake.plan(Path("docker-bake.hcl"), ("base",), {}) == {"target": {"base": said}}
+    assert bake.plan((Path("docker-bake.hcl"),), ("base",), {}) == {"target": {"base": said}}
     monkeypatch.setenv("BUILD_NETWORK", "none")
     if refused:
         with pytest.raises(ImageError, match="BUILD_NETWORK=none: this buildx takes no notice of it"):
-            bake.plan(Path("docker-bake.hcl"), ("base",), {})
+            bake.plan((Path("docker-bake.hcl"),), ("base",), {})
     else:
-        bake.plan(Path("docker-bake.hcl"), ("base",), {})
+        bake.plan((Path("docker-bake.hcl"),), ("base",), {})
+
+
+def test_a_build_takes_the_values_of_the_site(write: Write) -> None:
+    for name in ("docker-bake.hcl", "other.hcl", "docker-bake.override.hcl"):
+        write(name, "")
+    found = bake.files(Path("docker-bake.hcl"))
+    assert bake.command(found, ())[3:5] == ("--file=docker-bake.hcl", "--file=docker-bake.override.hcl")
+    assert bake.files(Path("other.hcl")) == (Path("other.hcl"),)
