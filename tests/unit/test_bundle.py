@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -328,6 +329,23 @@ def test_data_that_cannot_be_read_is_not_left_out(tmp_path: Path, monkeypatch: p
     (folder / "gone").symlink_to("nowhere")
     with pytest.raises(ConfigError, match="set/gone: cannot be read: No such file"):
         Experiments()._moved(folder)
+
+
+def test_parts_that_are_packed_need_no_second_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = {name: Member(size=size, sha256="") for name, size in (("a", 50), ("b", 30), ("data", 7))}
+    assert bundling.beyond(members, {"a", "b"}) == 50 + 7
+    assert bundling.beyond(members, ()) == 87
+    out = tmp_path / "x.tar"
+    parts = tmp_path / ".x.tar.parts"
+    parts.mkdir()
+    (parts / "1.zst").write_bytes(bytes(60))
+    (parts / "tar").write_bytes(bytes(20))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=20))
+    bundling.check_room(out, 100)
+    with pytest.raises(LaunchError, match="needs about"):
+        bundling.check_room(out, 101)
+    with bundling._workplace(out) as work:
+        assert sorted(one.name for one in work.iterdir()) == ["1.zst", "lock"]
 
 
 def test_the_readme_says_how_to_use_it() -> None:
