@@ -10,6 +10,7 @@ from typing import Any
 
 from primus.errors import ConfigError, ImageError, LaunchError, Problem
 from primus.experiment import Experiment, Template
+from primus.experiment.substitute import fill
 from primus.image.engine import Client
 from primus.image.runtimes import ENGINES, is_path
 from primus.job import Mount, cached, hub_cache, hub_names
@@ -79,13 +80,24 @@ def _texts(value: Any, dotted: str = "") -> Iterator[tuple[str, str]]:
         yield dotted, value
 
 
+def _seen(experiment: Experiment, environ: Mapping[str, str], name: str) -> str:
+    """A variable of the experiment's env as the training sees it; --env passes on what is in the environment."""
+    said = experiment.env.get(name, "")
+    if not isinstance(said, Template):
+        return said
+    try:
+        return str(fill(said, environ))
+    except ConfigError:  # it refers to what is not set here
+        return "" if said == f"${{{name}}}" else said
+
+
 def _trackers(experiment: Experiment, environ: Mapping[str, str]) -> Iterator[Problem]:
     """Trackers that wait for a server: the training would stop there, or be retried for minutes.
 
     Weights & Biases is none: its switch has it write files.
     """
     said = dict(_texts(experiment.args))
-    server = str(experiment.env.get("MLFLOW_TRACKING_URI") or environ.get("MLFLOW_TRACKING_URI") or "")
+    server = _seen(experiment, environ, "MLFLOW_TRACKING_URI") or environ.get("MLFLOW_TRACKING_URI", "")
     for dotted, value in said.items():
         name = dotted.rpartition(".")[2]
         mlflow = name == "mlflow_experiment" or (name == "report_to" and value == "mlflow")
@@ -97,7 +109,7 @@ def _trackers(experiment: Experiment, environ: Mapping[str, str]) -> Iterator[Pr
                 "MLflow would send to the server that MLFLOW_TRACKING_URI names",
                 "unset it, or let it name a directory: file:///shared/mlruns",
             )
-        if name == "report_to" and value == "swanlab" and not experiment.env.get("SWANLAB_MODE"):
+        if name == "report_to" and value == "swanlab" and not _seen(experiment, environ, "SWANLAB_MODE"):
             hint = f"write {dotted}: tensorboard, or env: {{SWANLAB_MODE: offline}}"
             yield _problem(experiment, dotted, "swanlab sends to its server", hint)
     if experiment.args.get("use_vertex_tensorboard"):

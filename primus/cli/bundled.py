@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from primus.errors import ConfigError, LaunchError
 from primus.experiment import Experiment
@@ -56,6 +58,8 @@ class Experiments:
                 name.encode()
             except UnicodeEncodeError:
                 raise ConfigError(f"{file!r}: its name is no text", hint="rename it") from None
+            if not os.access(file, os.R_OK):
+                raise ConfigError(f"{file}: cannot be read: Permission denied", hint=_READABLE)
             self.data[name] = file
         return f"./{folder}/{path.name}"
 
@@ -77,16 +81,36 @@ def _files(path: Path) -> list[Path]:
     return sorted(found)
 
 
+_READABLE = "what an experiment reads must be here and yours to read: a bundle without it would be short of data"
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise ConfigError(f"{error.filename}: cannot be read: {error.strerror}", hint=_READABLE) from None
+
+
+def _is_file(path: Path) -> bool:
+    """Raises ConfigError for what cannot be told, as a link that leads nowhere."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError as error:
+        _unreadable(error)
+
+
 def _below(path: Path) -> list[Path]:
-    """The regular files at a path or below it; links count as what they lead to, each directory once on a way."""
-    if path.is_file():
+    """The regular files at a path or below it; links count as what they lead to, each directory once on a way.
+
+    Raises ConfigError for a directory that cannot be listed, or a link that leads nowhere.
+    """
+    if not os.path.lexists(path):
+        return []
+    if _is_file(path):
         return [path]
     found = []
     seen: set[Path] = set()
-    for folder, folders, names in os.walk(path, followlinks=True):
+    for folder, folders, names in os.walk(path, onerror=_unreadable, followlinks=True):
         seen.add(Path(folder).resolve())
         folders[:] = [name for name in folders if Path(folder, name).resolve() not in seen]
-        found += [Path(folder, name) for name in names if Path(folder, name).is_file()]
+        found += [Path(folder, name) for name in names if _is_file(Path(folder, name))]
     return found
 
 

@@ -103,15 +103,18 @@ def gather(directory: Path) -> Path:
     return file
 
 
+def is_no_run(path: Path) -> bool:
+    """Whether SHAPES|RUN is itself a file of products or a directory of logs, and so has no run to tell of it."""
+    return path.is_file() or (path.is_dir() and bool(shapes.logs(path)))
+
+
 def products(text: str, workspace: Path) -> Path:
-    """The file of products that SHAPES|RUN means: a file, or that of a run, made anew from its logs."""
+    """The file of products that SHAPES|RUN means: a file, or that of logs or of a run, made anew from its logs."""
     from primus.record import find
 
     path = Path(text)
-    if path.is_file():
-        return absolute(path)
-    if path.is_dir() and shapes.logs(path):
-        return gather(absolute(path))
+    if is_no_run(path):
+        return absolute(path) if path.is_file() else gather(absolute(path))
     record: Record = find(text, workspace)
     if not shapes.logs(record.path / FOLDER):
         raise ConfigError(

@@ -72,12 +72,13 @@ def build(
         hint = "bake is Docker's; podman can run what it built: docker save IMAGE | podman load"
         raise LaunchError("docker is not installed", hint=hint)
     variables = {"ACCELERATOR": accelerator, "REGISTRY": registry.rstrip("/"), "VERSION": version}
-    plan = bake.plan(file, targets, variables)
+    files = bake.files(file)
+    plan = bake.plan(files, targets, variables)
     if print_only:
         click.echo(json.dumps(plan, indent=2))
         return
     Client("docker").check()
-    words = bake.with_variables(variables, bake.command(file, targets))
+    words = bake.with_variables(variables, bake.command(files, targets))
     code, last = transfer.run(words, f"building {', '.join(targets) or 'all'}", note)
     if code:
         raise ImageError(f"the build failed (exit code {code})", hint=last.splitlines()[-1] if last else "")

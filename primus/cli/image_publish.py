@@ -80,15 +80,14 @@ def publish_(
         if target not in (*SHARED, *frameworks()):
             raise ConfigError(f"{target}: there is no such image", hint=suggestion(target))
     root = checkout(file).absolute()
-    publish.clean(_git(root, "status", "--porcelain"), root)
-    revision = _git(root, "rev-parse", "HEAD").strip()
+    revision = _committed(root)
     registry = registry.rstrip("/")
     variables = {"ACCELERATOR": accelerator, "REGISTRY": registry, "VERSION": version, "REVISION": revision}
     # The same commit, built anew, is the same image.
     committed = _git(root, "log", "-1", "--format=%ct").strip()
     variables["SOURCE_DATE_EPOCH"] = os.environ.get("SOURCE_DATE_EPOCH") or committed
     file = Path(file.name)  # in its own folder: bake takes the paths inside from where it runs
-    plan = bake.plan(file, targets, variables, root)
+    plan = bake.plan((file,), targets, variables, root)
     found = publish.mutable(plan, root)
     if not allow_mutable:
         publish.check_mutable(found)
@@ -99,7 +98,7 @@ def publish_(
     wanted = [_target(name, plan, plain_http) for name in plan["group"]["default"]["targets"]]
     for one in wanted:  # before hours of building
         one.registry.may_push()
-    words = bake.command(file, targets)
+    words = bake.command((file,), targets)
     if dry_run:
         assignments = [f"{name}={value}" for name, value in variables.items()]
         click.echo(shlex.join(["env", *assignments, *words]))
@@ -113,6 +112,7 @@ def publish_(
     )
     if code:
         raise ImageError(f"the build failed (exit code {code})", hint=last.splitlines()[-1] if last else "")
+    publish.same_commit(revision, _committed(root), root)  # what was edited while it built may be in the images
     local = {one.reference: _id(one.reference) for one in wanted}
     for one in wanted:  # all of them, before the first is pushed
         publish.is_published(one.reference, local[one.reference], one.registry.manifest(one.tag))
@@ -172,6 +172,12 @@ def _id(reference: str) -> str:
     if about is None:
         raise ImageError(f"{reference}: was built, but is not there", hint="is its target's output `image`?")
     return str(about["Id"])
+
+
+def _committed(root: Path) -> str:
+    """The commit that the checkout is, with nothing else in it. Raises ImageError."""
+    publish.clean(_git(root, "status", "--porcelain"), root)
+    return _git(root, "rev-parse", "HEAD").strip()
 
 
 def _git(root: Path, *words: str) -> str:

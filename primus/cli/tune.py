@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from primus.cli import inside
-from primus.cli.hipblaslt import products
+from primus.cli.hipblaslt import is_no_run, products
 from primus.cli.options import TARGET
 from primus.cli.run import run
 from primus.cli.runs import WORKSPACE
@@ -99,11 +99,11 @@ def tune_products(
     What is done is kept, whenever it stops: the same command goes on. The path of the result is printed.
     """
     wanted, dry = inside.taken(options)
-    file = products(source, absolute(workspace))
-    about = {} if Path(source).is_file() else find(source, absolute(workspace)).read("run.json")
+    about = {} if is_no_run(Path(source)) else find(source, absolute(workspace)).read("run.json")
     whose = framework or about.get("framework")
     if not whose:
         raise ConfigError(f"{source}: does not say whose image to use", hint="add --framework")
+    file = products(source, absolute(workspace))
     if about.get("image") and not (
         wanted.image or wanted.lock or wanted.verify_key
     ):  # one that must be signed is locked

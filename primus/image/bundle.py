@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -104,11 +105,12 @@ class Bundle:
                 yield from _exactly(file, member.size, name, self.path)
             return
         with _open(self.path) as file:
-            file.seek(self.offsets()[name])
+            file.seek(self.offsets[name])
             yield from _exactly(file, member.size, name, self.path)
 
-    def offsets(self) -> dict[str, int]:
-        """Where in the file each member's content begins."""
+    @cached_property
+    def offsets(self) -> Mapping[str, int]:
+        """Where in the file each member's content begins: counted once, as a bundle may have many thousands."""
         at, found = 0, {}
         for name, content in self.head:
             at += len(gnutar.header(name, len(content), self.manifest.time)) + gnutar.padded(len(content))

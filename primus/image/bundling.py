@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -60,7 +60,7 @@ def write(plan: Plan, out: Path, client: Client, say: Say) -> Manifest:
             files |= {f"{folder}/{name}": content for name, content in plan.about(image).items()}
         members = {name: _member(content) for name, content in files.items()}
         made = Manifest(time=plan.time, images=images, since=plan.since, experiments=plan.experiments, members=members)
-        _room(out.parent, sum(one.size for one in members.values()), out)
+        _room(out.parent, beyond(members, {name for name, one in files.items() if _is_in(one, work)}), out)
         text = made.text()
         _assemble(bundle.head(text, plan.sign(text) if plan.sign else None), made, files, work / "tar", out, say)
     return made
@@ -102,11 +102,25 @@ def estimate(client: Client, images: Iterable[Image]) -> int:
 
 
 def check_room(out: Path, needed: int) -> None:
-    """Raise LaunchError unless there is room for the bundle, and for its largest parts once more."""
+    """Raise LaunchError unless there is room for what the bundle needs more than an ended run has left of it."""
     folder = out.parent
     if not folder.is_dir():
         raise LaunchError(f"{folder} is no directory", hint="make it first: mkdir -p")
-    _room(folder, needed, out)
+    _room(folder, needed - sum(one.stat().st_size for one in _parts(out).glob("*")), out)
+
+
+def beyond(members: Mapping[str, Member], packed: Collection[str]) -> int:
+    """Bytes that writing takes besides the packed parts: each of these goes when the bundle has it."""
+    rest = sum(one.size for name, one in members.items() if name not in packed)
+    return rest + max((members[name].size for name in packed), default=0)
+
+
+def _is_in(content: Content, work: Path) -> bool:
+    return isinstance(content, Path) and content.is_relative_to(work)
+
+
+def _parts(out: Path) -> Path:
+    return out.with_name(f".{out.name}.parts")
 
 
 def _room(folder: Path, needed: int, out: Path) -> None:
@@ -121,7 +135,7 @@ def _room(folder: Path, needed: int, out: Path) -> None:
 @contextlib.contextmanager
 def _workplace(out: Path) -> Iterator[Path]:
     """A directory beside the file, which stays if we are ended: the next run goes on from it."""
-    work = out.with_name(f".{out.name}.parts")
+    work = _parts(out)
     try:
         work.mkdir(exist_ok=True)
         lock = os.open(work / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -132,6 +146,7 @@ def _workplace(out: Path) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise LaunchError(f"{out} is being written by another process", hint="wait for that one") from None
+        (work / "tar").unlink(missing_ok=True)  # an ended run's: room for this one
         yield work
         shutil.rmtree(work)
     finally:
@@ -172,9 +187,10 @@ def _member(content: Content) -> Member:
 def _layout(images: Sequence[Image], blobs: Mapping[str, Content]) -> dict[str, Content]:
     """What makes an OCI image layout of the blobs, and what docker load and podman load read."""
     files: dict[str, Content] = {"oci-layout": b'{"imageLayoutVersion": "1.0.0"}\n'}
+    sizes = {name: len(one) if isinstance(one, bytes) else one.stat().st_size for name, one in blobs.items()}
     listed = []
     for image in images:
-        text = _json(oci_manifest(image, {name: _member(one).size for name, one in blobs.items()}))
+        text = _json(oci_manifest(image, sizes))
         digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
         files[blob_name(digest)] = text
         listed.append(
@@ -234,7 +250,7 @@ def _assemble(
                 if digest.hexdigest() != member.sha256:
                     raise ImageError(f"{content!s}: was changed while it was read", hint="run the same command again")
                 file.write(gnutar.padding(member.size))
-                if isinstance(content, Path) and content.is_relative_to(part.parent):
+                if isinstance(content, Path) and _is_in(content, part.parent):
                     content.unlink()  # the disk need not hold all of it twice
             file.write(gnutar.END)
             file.flush()

@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath
 
 from primus.errors import ImageError, LaunchError
 from primus.image import bundle, gnutar
@@ -115,6 +115,8 @@ def unpack(source: Bundle, to: Path, say: Say) -> None:
         if not new:
             say(f"{to}: is there already")
             return
+        if wrong := next(_no_folders(to, new), None):
+            raise LaunchError(f"{wrong}: is there, and is no directory", hint="name another: --to DIR")
         to.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}.") as scratch:
             place = Path(scratch) / "new"
@@ -131,8 +133,15 @@ def unpack(source: Bundle, to: Path, say: Say) -> None:
                 (place / name).replace(to / name)
     except OSError as error:
         raise LaunchError(
-            f"cannot write {to}: {error.strerror}", hint="nothing is left of it; name another: --to DIR"
+            f"cannot write {to}: {error.strerror}",
+            hint="what it has is whole, and the same command goes on; or name another: --to DIR",
         ) from error
+
+
+def _no_folders(to: Path, names: Iterable[str]) -> Iterator[Path]:
+    """What is in the way: other things where the names need directories."""
+    folders = {to / parent for name in names for parent in PurePosixPath(name).parents}
+    return (one for one in sorted(folders) if os.path.lexists(one) and not one.is_dir())
 
 
 def check_room(source: Bundle, to: Path) -> None:

@@ -47,6 +47,15 @@ def clean(status: str, where: Path) -> None:
         )
 
 
+def same_commit(before: str, after: str, where: Path) -> None:
+    """Raise ImageError unless a checkout is still at the commit that the build was told."""
+    if before != after:
+        raise ImageError(
+            f"{where}: was at {before[:12]} when the build began, and is at {after[:12]}: nothing was pushed",
+            hint="run the same command again, in a checkout that nobody works in: git worktree add",
+        )
+
+
 def mutable(plan: Mapping[str, Any], checkout: Path) -> tuple[str, ...]:
     """The inputs of a build (as `bake --print` has it) that may be another thing tomorrow, each once."""
     found: dict[str, None] = {}

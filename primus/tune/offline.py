@@ -85,12 +85,16 @@ class Tuning:
         threads = [threading.Thread(target=self._work, args=(device, save)) for device in devices]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            while thread.is_alive():  # signals are handled between two waits
-                thread.join(0.2)
-                if save.is_set():
-                    save.clear()
-                    self.write()
+        try:
+            for thread in threads:
+                while thread.is_alive():  # signals are handled between two waits
+                    thread.join(0.2)
+                    if save.is_set():
+                        save.clear()
+                        self.write()
+        except BaseException:  # the process would stay until the threads have done every product
+            self.stop(signal.SIGTERM)
+            raise
 
     def stop(self, number: int, _frame: FrameType | None = None) -> None:
         self.stopped = number
@@ -114,7 +118,10 @@ class Tuning:
                 if not self.waiting:
                     return
                 shape = self.waiting.pop(0)
-            said = self._one(shape, device)
+            try:
+                said = self._one(shape, device)
+            except (OSError, ValueError) as error:  # a full disk, a file that is no text: the others go on
+                said = self.failed[shape.line] = f"its result cannot be kept: {error}"
             with self._lock:
                 if self.stopped:
                     return
@@ -211,9 +218,9 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"stopped; {tuned} of {len(shapes)} are tuned: the same command goes on", file=sys.stderr)
         return 128 + tuning.stopped
     print(here)
-    if tuning.failed:
-        print(f"{len(tuning.failed)} products failed: {here / ABOUT} has why", file=sys.stderr)
-    return LaunchError.exit_code if tuning.failed else 0
+    if tuned < len(shapes):
+        print(f"{len(shapes) - tuned} products are not tuned: {here / ABOUT} has why", file=sys.stderr)
+    return LaunchError.exit_code if tuned < len(shapes) else 0
 
 
 if __name__ == "__main__":

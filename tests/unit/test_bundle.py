@@ -10,11 +10,12 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from primus.cli.bundled import Experiments, readme
-from primus.errors import ConfigError, ImageError
+from primus.errors import ConfigError, ImageError, LaunchError
 from primus.experiment import load_experiment
 from primus.image import bundle, bundling, gnutar, load, oci
 from primus.image.bundle import Image, Layer, Manifest, Member, blob_name
@@ -87,6 +88,21 @@ def test_a_bundle_is_a_tar_that_others_read_and_the_same_each_time(signature: by
             assert stream.read() == content == b"".join(source.pieces(name))
     assert {(one.uid, one.mtime, one.mode) for one in found.values() if one.name != LONG} == {(0, 1_700_000_000, 0o644)}
     assert set(found) - FILES.keys() == {name for name, _ in source.head}
+
+
+def test_each_header_is_counted_once_for_all_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = bundle.read(made())
+    header, asked = gnutar.header, []
+    monkeypatch.setattr(gnutar, "header", lambda *words: asked.append(words) or header(*words))
+    for name in FILES:
+        assert b"".join(source.pieces(name)) == FILES[name]
+    assert len(asked) == len(source.head) + len(FILES)
+
+
+def test_no_layer_is_read_for_each_image_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundling, "_member", lambda content: pytest.fail("it was read"))
+    blobs = {name: content for name, content in FILES.items() if name.startswith("blobs/")}
+    assert set(bundling._layout((IMAGE, IMAGE), blobs)) >= {"oci-layout", "index.json", "manifest.json"}
 
 
 def test_a_file_larger_than_8_gib_has_a_header_that_others_read() -> None:
@@ -205,11 +221,22 @@ def test_a_file_of_the_users_is_not_overwritten() -> None:
     assert [path.name for path in Path("to").iterdir()] == ["README.md"]
 
 
+@pytest.mark.parametrize("there", ["to", "to/data", "to/wheels"])
+def test_what_is_in_the_way_of_a_directory_is_named_before_anything_is_written(there: str) -> None:
+    source, place = bundle.read(made()), Path(there)
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("mine")
+    with pytest.raises(LaunchError, match=f"{there}: is there, and is no directory"):
+        load.unpack(source, Path("to").absolute(), lambda _text: None)
+    assert [path for path in (place.parent.rglob("*") if there != "to" else ()) if path != place] == []
+    assert place.read_text() == "mine"
+
+
 def test_what_is_damaged_never_reaches_its_place() -> None:
     path = made()
     source = bundle.read(path)
     whole = bytearray(path.read_bytes())
-    whole[source.offsets()["README.md"]] ^= 1
+    whole[source.offsets["README.md"]] ^= 1
     path.write_bytes(whole)
     with pytest.raises(ImageError, match=r"README\.md"):
         load.unpack(source, Path("to"), lambda _text: None)
@@ -276,6 +303,49 @@ def test_what_an_experiment_reads_must_be_here(experiment: Experiment) -> None:
     path = experiment("{model: {hf_assets_path: ./nowhere/tokenizer}}")
     with pytest.raises(ConfigError, match="nowhere/tokenizer does not exist"):
         Experiments().add(load_experiment(path), {}, lambda _text: None)
+
+
+def test_data_that_cannot_be_read_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "set"
+    (folder / "part").mkdir(parents=True)
+    (folder / "part/a").write_text("a")
+    (folder / "b").symlink_to("part/a")
+    assert Experiments()._moved(folder) == f"./data/{tmp_path.name}/set"
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("part"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    with monkeypatch.context() as patch:  # root may read all
+        patch.setattr(os, "scandir", refuse)
+        with pytest.raises(ConfigError, match="set/part: cannot be read: Permission denied"):
+            Experiments()._moved(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: not str(path).endswith("a"))
+        with pytest.raises(ConfigError, match="set/part/a: cannot be read: Permission denied"):
+            Experiments()._moved(folder)
+    (folder / "gone").symlink_to("nowhere")
+    with pytest.raises(ConfigError, match="set/gone: cannot be read: No such file"):
+        Experiments()._moved(folder)
+
+
+def test_parts_that_are_packed_need_no_second_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = {name: Member(size=size, sha256="") for name, size in (("a", 50), ("b", 30), ("data", 7))}
+    assert bundling.beyond(members, {"a", "b"}) == 50 + 7
+    assert bundling.beyond(members, ()) == 87
+    out = tmp_path / "x.tar"
+    parts = tmp_path / ".x.tar.parts"
+    parts.mkdir()
+    (parts / "1.zst").write_bytes(bytes(60))
+    (parts / "tar").write_bytes(bytes(20))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=20))
+    bundling.check_room(out, 100)
+    with pytest.raises(LaunchError, match="needs about"):
+        bundling.check_room(out, 101)
+    with bundling._workplace(out) as work:
+        assert sorted(one.name for one in work.iterdir()) == ["1.zst", "lock"]
 
 
 def test_the_readme_says_how_to_use_it() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from primus import offline
-from primus.experiment import load_experiment
+from primus.experiment import Template, load_experiment
 
 from .conftest import Experiment, Outcome, Primus, Write
 
@@ -194,6 +195,24 @@ def test_trackers_that_need_a_server(experiment: Experiment) -> None:
         "Google"
         in problems(experiment("dataset_type: synthetic\nuse_vertex_tensorboard: true", framework="maxtext"))[0]
     )
+
+
+def test_a_tracker_that_env_passes_on_is_looked_at(experiment: Experiment) -> None:
+    tracker = "tracking: {{report_to: {}}}\ntraining: {{attention_backend: sdpa, fsdp_sharding: NO_SHARD}}"
+
+    def passed(tracked: str, name: str, text: str, **environ: str) -> list[str]:
+        loaded = load_experiment(experiment(tracker.format(tracked), framework="specforge"), environ={})
+        given = replace(loaded, env={**loaded.env, name: Template(text)})
+        return [one.message for one in offline.problems(given, environ)]
+
+    name = "MLFLOW_TRACKING_URI"
+    assert name in passed("mlflow", name, f"${{{name}}}", MLFLOW_TRACKING_URI="https://tracker")[0]
+    assert name in passed("mlflow", name, "https://u:${MLFLOW_TOKEN}@tracker", MLFLOW_TOKEN="x")[0]
+    assert name in passed("mlflow", name, "https://u:${MLFLOW_TOKEN}@tracker")[0]
+    assert passed("mlflow", name, f"${{{name}}}", MLFLOW_TRACKING_URI="file:///mlruns") == []
+    assert passed("mlflow", name, f"${{{name}}}") == []
+    assert "swanlab sends" in passed("swanlab", "SWANLAB_MODE", "${SWANLAB_MODE}")[0]
+    assert passed("swanlab", "SWANLAB_MODE", "${SWANLAB_MODE}", SWANLAB_MODE="offline") == []
 
 
 def test_what_a_backend_fetches_for_a_word(experiment: Experiment, write: Write) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from primus.cli import image_publish
 from primus.errors import ConfigError, ImageError
 from primus.image import archive, bake, channels, credentials, lock, publish, transfer
 from primus.image.channels import Move
@@ -126,6 +127,29 @@ def test_what_may_be_another_thing_tomorrow_is_named(where: str, name: str, valu
     assert "secret" not in found
     with pytest.raises(ImageError, match="--allow-mutable"):
         publish.check_mutable([found])
+
+
+@pytest.mark.parametrize(
+    ("status", "commit", "said"),
+    [("", ONE, ""), (" M primus/a.py\n", ONE, "primus/a.py"), ("", TWO, "nothing was pushed")],
+    ids=["as it was", "edited", "another commit"],
+)
+def test_a_checkout_that_changes_while_it_builds_is_not_published(
+    primus: Primus, write: Write, monkeypatch: pytest.MonkeyPatch, status: str, commit: str, said: str
+) -> None:
+    write("docker-bake.hcl", "")
+    git = {"status": "", "rev-parse": ONE, "log": "1"}
+
+    def build(*_: object, **__: object) -> tuple[int, str]:
+        git.update({"status": status, "rev-parse": commit})
+        return 0, ""
+
+    monkeypatch.setattr(image_publish, "_git", lambda root, *words: git[words[0]])
+    monkeypatch.setattr(bake, "plan", lambda *_: {"group": {"default": {"targets": []}}, "target": {}})
+    monkeypatch.setattr(Client, "check", lambda self: None)
+    monkeypatch.setattr(transfer, "run", build)
+    done = primus("image", "publish", "--registry=r.example.com/team", "--no-documents")
+    assert (said in done.err, done.code) == (True, ImageError.exit_code if said else 0)
 
 
 def found(identifier: str, digest: str = TWO) -> Found:
@@ -410,13 +434,13 @@ def test_a_bake_that_takes_no_notice_of_the_network_is_refused(
     docker = write("bin/docker", f"#!/bin/sh\necho '{json.dumps({'target': {'base': said}})}'\n")
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{docker.parent.absolute()}:/usr/bin:/bin")
-    assert bake.plan(Path("docker-bake.hcl"), ("base",), {}) == {"target": {"base": said}}
+    assert bake.plan((Path("docker-bake.hcl"),), ("base",), {}) == {"target": {"base": said}}
     monkeypatch.setenv("BUILD_NETWORK", "none")
     if refused:
         with pytest.raises(ImageError, match="BUILD_NETWORK=none: this buildx takes no notice of it"):
-            bake.plan(Path("docker-bake.hcl"), ("base",), {})
+            bake.plan((Path("docker-bake.hcl"),), ("base",), {})
     else:
-        bake.plan(Path("docker-bake.hcl"), ("base",), {})
+        bake.plan((Path("docker-bake.hcl"),), ("base",), {})
 
 
 def test_without_a_home_nothing_is_cached(monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
@@ -431,3 +455,11 @@ def test_without_a_home_nothing_is_cached(monkeypatch: pytest.MonkeyPatch, write
 def test_what_is_locked_is_kept_under_each_name_that_an_engine_has_for_it() -> None:
     of_here = Locked(name="primus-maxtext", tag="1-rocm", id=ONE)
     assert lock.identifiers({("torchtitan", "cpu"): LOCKED, ("maxtext", "rocm"): of_here}) == {ONE, TWO}
+
+
+def test_a_build_takes_the_values_of_the_site(write: Write) -> None:
+    for name in ("docker-bake.hcl", "other.hcl", "docker-bake.override.hcl"):
+        write(name, "")
+    found = bake.files(Path("docker-bake.hcl"))
+    assert bake.command(found, ())[3:5] == ("--file=docker-bake.hcl", "--file=docker-bake.override.hcl")
+    assert bake.files(Path("other.hcl")) == (Path("other.hcl"),)

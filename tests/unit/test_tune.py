@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import threading
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from primus.cli.hipblaslt import dumping, finish, gather, heard, prepare, tuned
-from primus.errors import ConfigError
+from primus.errors import ConfigError, LaunchError
 from primus.experiment import load_experiment
 from primus.tune import library, offline, results, shapes
 
@@ -200,6 +201,69 @@ def test_two_gpus_share_the_products_and_a_failure_stops_nobody(
     assert results.load(tmp_path).about["tuned"] == 2
     assert len(results.load(tmp_path).tuning.read_text().splitlines()) == 4
     assert tuning().total == 1
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> offline.Tuning:
+    """Ten products to tune, by a tool that does not matter."""
+    log, parts = tmp_path / "log", tmp_path / "products"
+    parts.mkdir()
+    log.write_text("".join(f"{line(m)}\n" for m in range(1, 11)))
+    return offline.Tuning(Path("tool"), list(shapes.read([log]).counts), parts, 1, ABOUT)
+
+
+def test_a_save_that_fails_ends_the_work(many: offline.Tuning, monkeypatch: pytest.MonkeyPatch) -> None:
+    save, failed = threading.Event(), threading.Event()
+
+    def full() -> int:
+        failed.set()
+        raise LaunchError("the disk is full")
+
+    def tune(shape: shapes.Shape, device: int) -> str:
+        if save.is_set() or failed.is_set():
+            failed.wait(20)
+        return "tuned"
+
+    monkeypatch.setattr(many, "write", full)
+    monkeypatch.setattr(many, "_one", tune)
+    with pytest.raises(LaunchError, match="full"):
+        many.run((0,), save)
+    assert (many.stopped, many.waiting) == (signal.SIGTERM, [])
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no text")], ids=["disk", "text"]
+)
+def test_a_result_that_cannot_be_kept_fails_alone(
+    many: offline.Tuning, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def tune(shape: shapes.Shape, device: int) -> str:
+        if shape == many.shapes[0]:
+            raise error
+        return "tuned"
+
+    monkeypatch.setattr(many, "_one", tune)
+    many.run((0,), threading.Event())
+    assert list(many.failed) == [many.shapes[0].line]
+    assert many.waiting == []
+
+
+def test_products_that_are_left_are_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "log").write_text(f"{line()}\n")
+    monkeypatch.setattr(offline.Tuning, "run", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    words = [f"--shapes={tmp_path / 'log'}", f"--output={tmp_path}", "--iters=1", f"--bench={tmp_path / 'log'}"]
+    assert offline.main(words) == LaunchError.exit_code
+
+
+def test_a_directory_of_logs_needs_no_run(tmp_path: Path, primus: Primus) -> None:
+    (tmp_path / "node0-1.log").write_text(f"{line()}\n")
+    words = ("tune", "hipblaslt", "tune", str(tmp_path), "--dry-run")
+    assert "add --framework" in primus(*words).err
+    assert not (tmp_path / shapes.FILE).exists()
+    planned = primus(*words, "--framework=torchtitan", "--accelerator=cpu")
+    assert planned.code == 0, planned.err
+    assert f"--shapes={tmp_path / shapes.FILE}" in planned.out
 
 
 def test_a_dump_ends_with_one_file_and_the_exit_code_of_the_training(
