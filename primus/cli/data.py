@@ -85,7 +85,7 @@ def prepare_megatron(
     or not. It runs in the image, as a training does, and needs no GPU.
     """
     wanted, dry = inside.taken(options)  # what is left are the tokenizer's
-    prefix = absolute(output)
+    prefix = _prefix(output)
     files = tuple(absolute(source) for source in sources)
     experiment = inside.experiment(
         "megatron",
@@ -131,6 +131,16 @@ def prepare_megatron(
 
 
 inside.as_in_run(prepare_megatron)
+
+
+def _prefix(output: Path) -> Path:
+    """The prefix, absolute. Raises ConfigError for what is no file's name: its directory is shown to the container."""
+    prefix = absolute(output)
+    if prefix.is_dir():
+        raise ConfigError(f"--output {output}: is a directory", hint=f"add a name: --output {output / 'NAME'}")
+    if prefix.parent == Path(prefix.anchor):
+        raise ConfigError(f"--output {output}: lies in the root of all files", hint="name a directory of its own")
+    return prefix
 
 
 def _problems(files: tuple[Path, ...], mounts: tuple[Mount, ...], prefix: Path, *, overwrite: bool) -> list[Problem]:

@@ -73,3 +73,15 @@ def test_offline_a_tokenizer_on_the_hub_must_be_in_the_cache(primus: Primus, sou
         "tokenizer_model: some/where is no path here, and not in this machine's cache of the Hugging Face hub"
         in done.err
     )
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [("", "is a directory"), ("in", "add a name: --output in/NAME"), ("/x", "the root of all files")],
+)
+def test_a_prefix_is_a_files_name_in_a_directory_of_its_own(
+    primus: Primus, source: str, output: str, said: str
+) -> None:
+    done = primus(*PREPARE[:-1], f"--output={output}", source, "--dry-run")
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
