@@ -60,10 +60,20 @@ def output(*words: str, cwd: Path | None = None, timeout: float = 60) -> str | N
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all; one that is already right is left alone. Raises LaunchError."""
+    """Write a file, whole or not at all; one that is already right is left alone. Raises LaunchError.
+
+    What a link leads to is written, and the link stays. A pipe or a device is written to: a rename would replace it.
+    """
+    named = path
     try:
+        target = path.resolve()  # /dev/stdout of a pipe leads to no name
+        if path.exists() and not (path.is_file() and target.exists()):
+            with path.open("wb") as stream:
+                stream.write(content)
+            return
         if path.is_file() and path.read_bytes() == content:
             return
+        path = target
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             temporary = Path(file.name)
@@ -76,7 +86,9 @@ def write_bytes(path: Path, content: bytes) -> None:
                 temporary.unlink(missing_ok=True)
                 raise
     except OSError as error:
-        raise LaunchError(f"cannot write {path}: {error.strerror}") from error
+        raise LaunchError(f"cannot write {named}: {error.strerror}") from error
+    except RuntimeError as error:  # what Path.resolve says of it before Python 3.13
+        raise LaunchError(f"cannot write {named}: its links lead in a circle") from error
 
 
 def _umask() -> int:
