@@ -42,15 +42,16 @@ SHORT: Mapping[str, str] = {
 
 def elements(spec: str) -> tuple[int, ...]:
     """The task ids of --array: "0-6:2,9%1" is 0, 2, 4, 6, 9. Raises ConfigError for a text that is none."""
-    found: list[int] = []
+    ranges: list[range] = []
     for part in spec.split("%")[0].split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
-        if match is None or not re.fullmatch(r"[^%]+(%\d+)?", spec) or match[3] == "0":
+        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18})(?::0*([1-9]\d{0,17}))?)?", part, re.ASCII)
+        if match is None or not re.fullmatch(r"[^%]+(%0*[1-9]\d*)?", spec, re.ASCII):
             raise ConfigError(f"--array {spec}: is no array of Slurm's", hint="write 0-7, 1,3,5 or 0-9%1")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
-    if not 0 < len(found) <= 1000:
-        raise ConfigError(f"--array {spec}: has {len(found)} elements", hint="1 to 1000 are possible")
-    return tuple(dict.fromkeys(found))
+        ranges.append(range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)))
+    count = sum(map(len, ranges))  # before any is made: 0-9999999999 does not fit into memory
+    if not 0 < count <= 1000:
+        raise ConfigError(f"--array {spec}: has {count} elements", hint="1 to 1000 are possible")
+    return tuple(dict.fromkeys(number for one in ranges for number in one))
 
 
 def directives(job: Job, slurm: Slurm) -> dict[str, str | None]:
