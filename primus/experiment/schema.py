@@ -158,6 +158,18 @@ def _renamed_value(dotted: str, value: Node, table: Schema) -> str:
     return table.renamed.get(f"{dotted}={text}", "") or table.renamed.get(dotted, "")
 
 
+_HEAD_OF = "it stands at the head of an experiment, and no override reaches that: "
+# What an experiment says besides its arguments, and how that is said otherwise.
+_HEAD = {
+    **dict.fromkeys(("work_group", "user_name"), f"{_HEAD_OF}edit the file, or --run-dir DIR"),
+    "exp_name": f"{_HEAD_OF}edit the file, or --run-dir DIR; in a shipped example, PRIMUS_EXP_NAME=NAME",
+    "workspace": f"{_HEAD_OF}edit the file, or --run-dir DIR; in a shipped example, PRIMUS_WORKSPACE=DIR",
+    "accelerator": f"{_HEAD_OF}--accelerator rocm|cpu",
+    "env": f"{_HEAD_OF}--env NAME=VALUE",
+    **dict.fromkeys(("modules", "framework", "config", "model", "extends"), f"{_HEAD_OF}edit the file"),
+}
+
+
 def _unknown(dotted: str, at: Origin, table: Schema, flags: tuple[str, ...], value: Node) -> list[Problem]:
     if dotted in table.computed:
         return [Problem(message=f"{dotted}: is computed by {table.framework} and cannot be set", where=str(at))]
@@ -170,6 +182,7 @@ def _unknown(dotted: str, at: Origin, table: Schema, flags: tuple[str, ...], val
             for key, item in value.items.items()
             for problem in _unknown(f"{dotted}.{key}", value.keys[key], table, flags, item)
         ]
+    hint = hint or _HEAD.get(dotted.partition(".")[0], "")
     hint = hint or f"{table.framework} takes nothing like it; --allow-unknown {dotted} passes it on unchecked"
     return [Problem(message=f"{dotted}: {not_here(dotted, table)}", where=str(at), hint=hint)]
 

@@ -34,7 +34,8 @@ def facts(value):
 models = {}
 for name in ("deepseek_v3", "gpt_oss", "llama3", "llama4", "qwen3"):
     flavors = import_module(f"torchtitan.models.{name}").get_train_spec().model_args
-    models[name] = {key: facts(dataclasses.asdict(value)) for key, value in flavors.items() if "debug" not in key or key == "debugmodel"}
+    kept = [key for key in flavors if "debug" not in key or key == "debugmodel"]
+    models[name] = {key: facts(dataclasses.asdict(flavors[key])) for key in kept}
 print(json.dumps({"version": version("torchtitan"), "models": models}))
 """
 

@@ -173,8 +173,11 @@ def test_layers_are_split_into_stages(layers: int, changes: dict[str, Any], stag
     assert split(layers, Layout(**changes)) == stages
 
 
-# Their experts, their attention or their layers are none that an Architecture describes; a debug model is in no table.
-UNKNOWN = ("qwen3_5_35B_A3B", "llama4_17Bx", "llama3_tiny", "gemma4_", "hylo_llama", "mamba_370M")
+# Their experts, their attention or their layers are none that an Architecture describes.
+UNKNOWN = (
+    *("qwen3_5_35B_A3B", "llama4_17Bx", "llama3_tiny-lora", "llama3_tiny-sft"),
+    *("gemma4_", "hylo_llama", "mamba_370M"),
+)
 DENSE_OR_MOE = ("megatron", "megatron_bridge", "torchtitan", "maxtext")
 # Only their tokenizers' files know the size: the estimate leaves the embeddings out.
 NO_VOCABULARY = ("glm5", "minimax_m2.5")
