@@ -34,14 +34,9 @@ def test_what_is_published_has_its_documents(project: Project, registry: Server)
         "application/vnd.in-toto+json",
     ]
     # The image itself stays one manifest, and no list with a platform `unknown` in it, which older tools cannot read.
-    words = (
-        "skopeo",
-        "inspect",
-        "--raw",
-        "--tls-verify=false",
-        f"docker://{registry.registry}/{name(project)}:1.0-cpu",
-    )
-    raw = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    address = f"docker://{registry.registry}/{name(project)}:1.0-cpu"
+    inspect = ("skopeo", "inspect", "--raw", "--tls-verify=false", address)
+    raw = json.loads(subprocess.run(inspect, capture_output=True, check=True).stdout)
     assert "manifests" not in raw
     assert raw["config"]["digest"] == identifier
 
