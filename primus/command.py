@@ -66,7 +66,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """
     named = path
     try:
-        target = path.resolve()  # /dev/stdout of a pipe leads to no name
+        target = _followed(path)
         if path.exists() and not (path.is_file() and target.exists()):
             with path.open("wb") as stream:
                 stream.write(content)
@@ -89,6 +89,13 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise LaunchError(f"cannot write {named}: {error.strerror}") from error
     except RuntimeError as error:  # what Path.resolve says of it before Python 3.13
         raise LaunchError(f"cannot write {named}: its links lead in a circle") from error
+
+
+def _followed(path: Path) -> Path:
+    try:
+        return path.resolve(strict=True)  # else Python 3.13 takes one of a circle of links for a file that is yet to be
+    except FileNotFoundError:
+        return path.resolve()  # yet to be; or /dev/stdout of a pipe, which leads to no name
 
 
 def _umask() -> int:
