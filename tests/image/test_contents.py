@@ -161,5 +161,5 @@ def test_a_backend_adds_to_its_base_and_changes_nothing(engine: Any, image: str,
     for layers in lower:
         assert own[: len(lowest) + 1] == layers[: len(lowest) + 1]  # the other backend's dependencies, not its launcher
     extra = {"maxdiffusion": 3}.get(framework, 0)  # its source, the patched files of transformers, tiny models
-    # Dependencies, manifest, and the launcher's package and command.
-    assert len(own) == len(lowest) + len(lower) + 4 + extra
+    # Dependencies, manifest, launcher.
+    assert len(own) == len(lowest) + len(lower) + 3 + extra
