@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -132,10 +133,15 @@ def test_what_is_no_version_is_refused(project: Project, version: str) -> None:
     assert project.image("publish", "torchtitan", f"--version={version}").code == 2
 
 
-def test_this_checkout_publishes_what_its_images_share(registry: Server, docker: str, tmp_path: Path) -> None:
-    """With the real docker-bake.hcl: its smallest image."""
+@pytest.mark.usefixtures("docker")
+def test_this_checkout_publishes_what_its_images_share(registry: Server, tmp_path: Path) -> None:
+    """With the real docker-bake.hcl: its smallest image, on an OS image that has a digest."""
     subprocess.run(("git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(tmp_path / "clone")), check=True)
     made = make_project(tmp_path / "project", f"{registry.registry}/real")
+    system = f"{made.registry}/os"
+    docker("tag", os.environ.get("BASE_IMAGE", "primus-ci/os:bookworm"), system)
+    docker("push", "--quiet", system)
+    made.env["BASE_IMAGE"] = f"{system}@{registry.digest('real/os', 'latest')}"
     done = made.image("publish", "launcher", "--version=1.0", f"--file={tmp_path}/clone/docker-bake.hcl")
     forget(f"{made.registry}/")
     assert done.code == 0, done.err
