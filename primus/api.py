@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from primus import job, layout
 from primus.command import Command
 from primus.errors import ConfigError, PrimusError, Problem
 from primus.experiment import Experiment, load_experiment
 from primus.experiment.paths import absolute
+from primus.image.runtimes import RUNTIMES
 from primus.job import Mount, Slurm
 from primus.launchers import container, direct, slurm
+from primus.launchers import engine_args as engine_arguments
 from primus.plan import Wanted, plan
 from primus.record import DRY_RUN, Record, find, records
 
@@ -29,7 +32,7 @@ def check_experiment(
     *,
     nodes: int | None = None,
     gpus_per_node: int | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     preset_dirs: Sequence[Path] = (),
     accelerator: str | None = None,
     allow_unknown: Sequence[str] = (),
@@ -38,6 +41,7 @@ def check_experiment(
 
     With `nodes`, also whether it can start on so many, of `gpus_per_node` (8; on cpu, 1).
     """
+    _check_size(nodes, gpus_per_node)
     try:
         found = load_experiment(
             path,
@@ -71,7 +75,7 @@ def build_command(
     run_id: str = DRY_RUN,
     offline: bool = False,
     slurm_options: Mapping[str, Any] | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
 ) -> Command:
     """The command that `primus run --dry-run` shows first for this machine, with the files it wants to be written.
 
@@ -82,11 +86,17 @@ def build_command(
     `Command.start()` writes the files and starts it, `Command.exec()` becomes it; neither pulls an image, holds the run
     directory or keeps a record, as `primus run` does. Raises ConfigError for what cannot start.
     """
-    if unknown := {*(slurm_options or {})} - {*Slurm.__dataclass_fields__}:
-        raise ConfigError(
-            f"slurm_options: there is no {', '.join(sorted(unknown))}",
-            hint=f"there are {', '.join(Slurm.__dataclass_fields__)}",
-        )
+    for name, value, possible in (("launcher", launcher, get_args(Launcher)), ("engine", engine, (None, *RUNTIMES))):
+        if value not in possible:
+            raise ConfigError(f"{name}={value!r}: is none of {', '.join(filter(None, possible))}")
+    _check_size(nodes, gpus_per_node)
+    for name, words in (("mounts", mounts), ("env", env), ("engine_args", engine_args)):
+        _check(name, words, _are_words(words), "is no list of strings")
+    for word in env:
+        _check("env", word, word.isidentifier(), "is no name of a variable")
+    _check("run_dir", run_dir, run_dir is None or bool(str(run_dir)), "is empty")
+    engine_arguments.check(engine_args)
+    _check_slurm(slurm_options or {})
     wanted = Wanted(
         launcher=launcher,
         image=image,
@@ -103,12 +113,51 @@ def build_command(
         slurm=Slurm(**(slurm_options or {})),
         run_id=run_id,
     )
+    environ = os.environ if environ is None else environ
     made = plan(experiment, wanted, environ=environ, say=_silent)
     if launcher == "slurm":
         return slurm.dry_run((made,), environ)[0][1]
     if launcher == "direct":
         return direct.command(made, direct.node(made, environ), environ)
     return container.dry_run_here(made, environ)
+
+
+def _check(name: str, value: object, good: bool, wrong: str) -> None:
+    if not good:
+        raise ConfigError(f"{name}={value!r}: {wrong}")
+
+
+def _check_size(nodes: int | None, gpus_per_node: int | None) -> None:
+    for name, number in (("nodes", nodes), ("gpus_per_node", gpus_per_node)):
+        _check(name, number, number is None or _is_count(number, 1), "is no whole number of 1 or more")
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _are_words(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(word, str) for word in value)
+
+
+def _check_slurm(options: Mapping[str, Any]) -> None:
+    """What the options of the command line convert and check is of its type here too."""
+    kinds = {one.name: str(one.type) for one in fields(Slurm)}
+    if unknown := {*options} - {*kinds}:
+        raise ConfigError(
+            f"slurm_options: there is no {', '.join(sorted(unknown))}", hint=f"there are {', '.join(kinds)}"
+        )
+    for name, value in options.items():
+        kind = kinds[name].removesuffix(" | None")
+        if value is None and kind != kinds[name]:
+            continue
+        good, wrong = {
+            "str": (isinstance(value, str), "is no string"),
+            "bool": (isinstance(value, bool), "is neither True nor False"),
+            "int": (_is_count(value, 1 if name == "cpus_per_task" else 0), "is no whole number that can be"),
+            "tuple[str, ...]": (_are_words(value), "is no list of strings"),
+        }[kind]
+        _check(f"slurm_options: {name}", value, good, wrong)
 
 
 def _silent(text: str) -> None:

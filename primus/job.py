@@ -254,7 +254,7 @@ def _copy(value: Any) -> Any:
     return list(value) if isinstance(value, list) else value
 
 
-def default_engine(environ: Mapping[str, str] = os.environ) -> str:
+def default_engine() -> str:
     """docker, or podman where only that is installed."""
     from shutil import which
 

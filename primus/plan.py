@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,7 +50,7 @@ class Wanted:
     record: Path | None = None  # that a launcher outside has made
     run_id: str = DRY_RUN
 
-    def size(self, experiment: Experiment, environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    def size(self, experiment: Experiment, environ: Mapping[str, str]) -> tuple[int, int]:
         """How many nodes it will be, and GPUs (or processes on CPUs) each."""
         # A cluster's nodes are not this machine.
         where = {"topology": Path()} if self.launcher == "slurm" else {}
@@ -60,9 +59,7 @@ class Wanted:
         )
 
 
-def plan(
-    experiment: Experiment, wanted: Wanted, *, environ: Mapping[str, str] = os.environ, dry: bool = False, say: Say
-) -> Job:
+def plan(experiment: Experiment, wanted: Wanted, *, environ: Mapping[str, str], dry: bool = False, say: Say) -> Job:
     """The job. `say` is told what the user should know; of a dry run also what is missing, else that is an error.
 
     Raises ConfigError for what cannot start: a number of GPUs that the parallelism does not divide, an input that is
@@ -89,10 +86,12 @@ def plan(
     for problem in missing if dry else ():
         say(str(problem))
     directory = absolute(wanted.run_dir) if wanted.run_dir else experiment.run_dir
+    if directory == Path(directory.anchor):
+        raise ConfigError(f"--run-dir {directory}: is the root of all files", hint="name a directory of its own")
     if wanted.record:
         directory = Path(Record(absolute(wanted.record)).read("run.json").get("run_dir") or directory)
     _refuse_anothers(directory, experiment.framework)
-    engine = wanted.engine or default_engine(environ)
+    engine = wanted.engine or default_engine()
     image = chosen(experiment.framework, experiment.accelerator, wanted, engine, dry=dry, say=say)
     if wanted.offline and not dry:  # the machine of a dry run may be another one
         offline.refuse(missing, image.name, image.id, engine, wanted.launcher, environ, say)

@@ -58,7 +58,7 @@ def doctor(
     found = rows(
         machine,
         Asked(
-            engine=engine or default_engine(machine.environ),
+            engine=engine or default_engine(),
             framework=framework or "",
             accelerator=accelerator or "",
             image=image or "",

@@ -53,18 +53,6 @@ def take_env(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def refuse_secrets(engine_args: tuple[str, ...]) -> None:
-    """The engine's arguments are seen by everyone who can list processes or inspect the container."""
-    for word in engine_args:
-        option, _, rest = word.partition("=")
-        name, _, value = rest.partition("=")
-        if looks_secret(word) or (option in ("--env", "-e") and value and secret(name, value)):
-            raise ConfigError(
-                f"--engine-arg {option}={name}: holds a credential" if value else f"--engine-arg {option}: holds one",
-                hint="export it under its name and write --env NAME: then nothing shows it",
-            )
-
-
 def clean_environment() -> tuple[str, ...]:
     """Clean our own environment of what no training may get, and say what else was changed."""
     os.environ.pop(PASSWORD, None)  # of the key that signs: it is for those commands alone

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from primus.cli import note
-from primus.cli.given import checkout, clean_environment, print_commands, refuse_secrets, take_env
+from primus.cli.given import checkout, clean_environment, print_commands, take_env
 from primus.cli.run import run
 from primus.cli.settings import with_settings
 from primus.cli.signing import verify_key
@@ -22,6 +22,7 @@ from primus.errors import ConfigError
 from primus.experiment import Experiment
 from primus.image import manifest
 from primus.job import Job, Mount, default_engine, with_env
+from primus.launchers.engine_args import check as check_engine_args
 from primus.plan import Wanted, chosen
 
 _AS_IN_RUN = (
@@ -43,7 +44,7 @@ def taken(options: dict[str, Any]) -> tuple[Wanted, bool]:
     """
     given = {name: options.pop(name) for name in _AS_IN_RUN}
     passed = take_env(given.pop("env"))
-    refuse_secrets(given["engine_args"])
+    check_engine_args(given["engine_args"])
     for text in clean_environment():
         note(text)
     launcher = given.pop("launcher") or ("direct" if manifest.IN_IMAGE.exists() else "container")

@@ -18,7 +18,6 @@ from primus.cli.given import (
     checkout,
     clean_environment,
     print_commands,
-    refuse_secrets,
     take_env,
     warn_of_memory,
 )
@@ -37,6 +36,7 @@ from primus.image import lock as locks
 from primus.image import manifest
 from primus.job import Job, Mount, Slurm
 from primus.launchers import direct, task
+from primus.launchers.engine_args import check as check_engine_args
 from primus.launchers.jobscript import elements
 from primus.launchers.lock import held_outside
 from primus.plan import Wanted, plan
@@ -96,13 +96,11 @@ def run(
     passed = take_env(env)
     for text in clean_environment():
         note(text)
-    refuse_secrets(engine_args)
+    check_engine_args(engine_args)
     if not slurm_task:
         heard(os.environ, dump=hipblaslt_dump)
     if lock and image and not slurm_task and _both_given("lock", "image"):
         raise ConfigError("--lock and --image: both say which image it is", hint="leave one of them out")
-    if run_dir is not None and absolute(run_dir) == Path(absolute(run_dir).anchor):
-        raise ConfigError(f"--run-dir {run_dir}: is the root of all files", hint="name a directory of its own")
     chosen = launcher or ("direct" if manifest.IN_IMAGE.exists() else "container")
     environ = dict(os.environ)
     if dry_run and nodes is not None and nodes > 1:  # what the first node would run, wherever that is
@@ -162,9 +160,9 @@ def run(
         if tuning:
             experiment = tuned(experiment, tuning)
         this = wanted if element is None else replace(wanted, run_id=f"{wanted.run_id}/{element}")
-        made = plan(experiment, this, dry=dry_run, say=say_once)
+        made = plan(experiment, this, environ=os.environ, dry=dry_run, say=say_once)
         if not slurm_task and not (chosen == "direct" and manifest.IN_IMAGE.exists()):  # there, it has been said
-            count, gpus = wanted.size(experiment)
+            count, gpus = wanted.size(experiment, os.environ)
             warn_of_memory(experiment, count * gpus)
         if hipblaslt_dump:
             made = replace(made, experiment=dumping(made.experiment, made.record, nodes=made.nodes or 1))

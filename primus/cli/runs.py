@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -110,7 +111,7 @@ def logs(run: str, workspace: Path, follow: bool, node: int) -> None:
             click.echo(file.read_text(encoding="utf-8", errors="replace"), nl=False)
         note(f"node {node} has printed nothing: the run is {state}")
         return
-    with path.open("rb") as stream, choose("text") if follow else Plain() as view:
+    with path.open("rb") as stream, choose("text", os.environ) if follow else Plain() as view:
         asked, steps = time.monotonic(), _Steps(record, view)
         while True:
             data = stream.read(1 << 16)

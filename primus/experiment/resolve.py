@@ -26,7 +26,7 @@ def load_experiment(
     path: Path | str,
     overrides: Iterable[str] = (),
     *,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     preset_dirs: Sequence[Path] = (),
     accelerator: str | None = None,
     allow_unknown: Iterable[str] = (),
@@ -39,6 +39,7 @@ def load_experiment(
     list them; `flags` are the caller's own option names, to recognise a misspelt one.
     Raises ConfigError with everything that is wrong, each with file, line and column.
     """
+    environ = os.environ if environ is None else environ  # no default: help() would show everybody what it holds
     path = Path(path)
     if not paths.is_file(path):
         message = "no such file" if not paths.exists(path) else f"is {'a directory' if path.is_dir() else 'no file'}"

@@ -44,13 +44,18 @@ class Transport:
         path: str,
         *,
         plain_http: bool = False,
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] | None = None,
         timeout: float = 60,
         pauses: tuple[float, ...] = _PAUSES,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.host, self.path = host, path
-        self._environ, self._timeout, self._pauses, self._say = environ, timeout, pauses, say
+        self._environ, self._timeout, self._pauses, self._say = (
+            os.environ if environ is None else environ,
+            timeout,
+            pauses,
+            say,
+        )
         self._loopback = _is_loopback(host)
         address = "registry-1.docker.io" if host == "docker.io" else host
         # As Docker does: https, and for loopback plain http where the other is not spoken.

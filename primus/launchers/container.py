@@ -103,7 +103,7 @@ def _dry(inner: Command, job: Job, environ: Mapping[str, str]) -> list[tuple[str
 
 def launch(job: Job) -> int:
     """Check engine, image and devices, then run the container to its end. Returns the training's exit code."""
-    with choose(job.output) as view:
+    with choose(job.output, os.environ) as view:
         try:
             code = _launch(job, view)
         except PrimusError as error:

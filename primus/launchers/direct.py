@@ -58,7 +58,7 @@ def launch(job: Job) -> int:
     _check_devices(job)
     _check_modules(adapter.modules(job.experiment))
     if tuned := results.named(job.experiment.env, os.environ):
-        its = library.version(library.library())
+        its = library.version(library.library(os.environ, sys.path))
         results.check(tuned, manifest=manifest.digest(), gfx=place.gfx or results.NO_GPU, library=its)
     _make_home()
     lock.hold(job.run_dir, place.rank)

@@ -83,7 +83,7 @@ _NVIDIA = ("--gpus", "--runtime=nvidia", "--device=nvidia.com/")
 def _given(arguments: tuple[str, ...]) -> set[str]:
     """Names of our options that --engine-arg replaces. Raises ConfigError for an argument that cannot be one."""
     for argument in arguments:
-        if re.match(r"-[^\s=]* ", argument) or not argument:
+        if re.match(r"-[^\s=]* ", argument):
             raise ConfigError(
                 f"--engine-arg={argument!r} is not one argument",
                 hint=f"write --engine-arg={argument.replace(' ', '=', 1)}",

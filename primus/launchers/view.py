@@ -159,7 +159,7 @@ class Live(Plain):
             self._over.set()
 
 
-def choose(output: str, environ: Mapping[str, str] = os.environ) -> Plain:
+def choose(output: str, environ: Mapping[str, str]) -> Plain:
     """The view for --output and where standard error leads."""
     if output == "json":
         return Json()

@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -23,7 +22,7 @@ def roots(environ: Mapping[str, str], packages: list[str]) -> Iterator[Path]:
     yield Path("/opt/rocm")
 
 
-def bench(environ: Mapping[str, str] = os.environ, packages: list[str] = sys.path) -> Path | None:
+def bench(environ: Mapping[str, str], packages: list[str]) -> Path | None:
     """hipblaslt-bench of the first root that has it, else of PATH."""
     for root in roots(environ, packages):
         if os.access(root / "bin" / TOOL, os.X_OK):
@@ -32,7 +31,7 @@ def bench(environ: Mapping[str, str] = os.environ, packages: list[str] = sys.pat
     return Path(found) if found else None
 
 
-def library(environ: Mapping[str, str] = os.environ, packages: list[str] = sys.path) -> Path | None:
+def library(environ: Mapping[str, str], packages: list[str]) -> Path | None:
     """The libhipblaslt that a training loads: PyTorch's wheels bring their own, else that of a ROCm."""
     places = [Path(folder) / "torch/lib" for folder in packages]
     places += [root / "lib" for root in roots(environ, packages)]

@@ -185,7 +185,7 @@ def main(words: Sequence[str] | None = None) -> int:
     wrong = [device for device in given.device or () if targets and device >= len(targets)]
     if wrong:
         raise LaunchError(f"--device {wrong[0]}: there are {len(targets)} GPUs", hint="they count from 0")
-    tool = given.bench or library.bench()
+    tool = given.bench or library.bench(os.environ, sys.path)
     if tool is None:
         raise LaunchError(
             f"{library.TOOL} is not in this image: neither below ROCM_PATH, nor in ROCm's wheels, /opt/rocm or PATH",
@@ -195,7 +195,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "image": given.image,
         "manifest": manifest.digest(),
         "gfx": targets[0] if targets else NO_GPU,
-        "library": library.version(library.library()),
+        "library": library.version(library.library(os.environ, sys.path)),
     }
     here = given.output / folder(about["image"] or about["manifest"], about["gfx"], about["library"])
     parts = here / "products"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -89,6 +90,47 @@ def test_what_cannot_start_is_an_error(experiment: Experiment) -> None:
         build_command(load_experiment(experiment()), launcher="slurm", slurm_options={"partitoin": "gpu"})
     with pytest.raises(ConfigError, match="does not exist"):
         build_command(load_experiment(experiment()), mounts=["/no/such/place"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"launcher": "k8s"}, "launcher='k8s': is none of container, direct, slurm"),
+        ({"engine": "lxc"}, "engine='lxc': is none of docker, podman"),
+        ({"nodes": 0}, "nodes=0: is no whole number of 1 or more"),
+        ({"gpus_per_node": "8"}, "gpus_per_node='8': is no whole number of 1 or more"),
+        ({"nodes": True}, "nodes=True: is no whole number"),
+        ({"mounts": "/data"}, "mounts='/data': is no list of strings"),
+        ({"env": "HF_HOME"}, "env='HF_HOME': is no list of strings"),
+        ({"env": ["A=1"]}, "env='A=1': is no name of a variable"),
+        ({"engine_args": ["8"]}, "--engine-arg='8': is no option"),
+        ({"engine_args": ["--env=HF_TOKEN=hf_abc"]}, "holds a credential"),
+        ({"run_dir": ""}, "run_dir='': is empty"),
+        ({"run_dir": "/"}, "is the root of all files"),
+        ({"slurm_options": {"time": 60}}, "slurm_options: time=60: is no string"),
+        ({"slurm_options": {"wait": "yes"}}, "slurm_options: wait='yes': is neither True nor False"),
+        ({"slurm_options": {"cpus_per_task": 0}}, "slurm_options: cpus_per_task=0: is no whole number that can be"),
+        ({"slurm_options": {"requeue": -1}}, "slurm_options: requeue=-1: is no whole number that can be"),
+        ({"slurm_options": {"requeue": None}}, "slurm_options: requeue=None: is no whole number that can be"),
+        ({"slurm_options": {"sbatch_args": "--nice"}}, "slurm_options: sbatch_args='--nice': is no list of strings"),
+    ],
+)
+def test_what_the_command_line_would_refuse_is_an_error(
+    options: dict[str, Any], said: str, experiment: Experiment
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        build_command(load_experiment(experiment()), **options)
+    build_command(load_experiment(experiment()), launcher="slurm", slurm_options={"partition": None, "exclusive": None})
+
+
+def test_the_help_of_a_function_does_not_show_the_environment() -> None:
+    for name in primus.__all__:
+        value = getattr(primus, name)
+        assert not callable(value) or os.environ["PATH"] not in str(inspect.signature(value))
+    for path in (ROOT / "primus").rglob("*.py"):
+        assert not re.search(r"^(def|    ).*: .* = os\.environ[,)]", path.read_text(encoding="utf-8"), re.MULTILINE), (
+            path
+        )
 
 
 def test_check_says_all_that_is_wrong(experiment: Experiment) -> None:

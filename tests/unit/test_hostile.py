@@ -132,6 +132,7 @@ def test_any_file_ends_with_a_message(experiment: Experiment, primus: Primus, wr
         ("--run-dir=",),
         ("--mount=~nosuchuser",),
         ("--engine-arg=",),
+        ("--engine-arg=foo",),
         ("--image=",),
         ("--nodes=99999999999999999999",),
         ("--env=\udcff=x",),
