@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from primus._version import __version__
-from primus.errors import PrimusError
+from primus.errors import LaunchError, PrimusError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -92,6 +93,16 @@ def main() -> None:
     except PrimusError as error:
         report(error)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.filename is None and error.errno not in _OUTPUT_LOST:
+            raise
+        report(LaunchError(f"{error.filename or 'cannot write what is printed'}: {error.strerror}"))
+        if sys.stdout is sys.__stdout__:  # else Python tries once more at its end, and says so
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(LaunchError.exit_code)
+
+
+_OUTPUT_LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def report(error: PrimusError) -> None:

@@ -474,3 +474,17 @@ def test_list_names_every_gpu_there_is(primus: Primus) -> None:
 def test_explain_counts_gpus_or_processes(primus: Primus, file: str, words: tuple[str, ...], layout: str) -> None:
     done = primus("config", "explain", ROOT / "examples" / file, *words)
     assert f"layout          {layout}\n" in done.out
+
+
+def test_a_full_disk_below_the_output_is_an_error() -> None:
+    for words in (("--help",), ("config", "list"), ("completion", "bash")):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                (sys.executable, "-m", "primus", *words),
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert (done.returncode, done.stderr) == (4, "error: cannot write what is printed: No space left on device\n")
