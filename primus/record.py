@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ from primus.job import Job
 
 RECORD_VARIABLE = "PRIMUS_RUN_RECORD"  # tells the launcher in a container where its record is
 DRY_RUN = "RUN-ID"  # what a dry run says for the identifier that nobody has made yet
+# What is read again of the files, and its type: what is of another is left out, as is what cannot be read.
+_KINDS: Mapping[str, type] = {
+    **dict.fromkeys(("run_id", "exp_name", "framework", "accelerator", "run_dir", "config", "started", "job"), str),
+    **dict.fromkeys(("nodes", "exit"), int),
+    **dict.fromkeys(("attempts", "gfx", "compiled"), list),
+    **dict.fromkeys(("args", "env", "origins", "git"), dict),
+}
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}|slurm-\d+\.\d+")
 
 
@@ -131,11 +139,7 @@ class Record:
         except OSError:
             return []
         for line in lines:
-            try:
-                one = json.loads(line)
-            except ValueError:  # a line cut by a full disk or a crash
-                continue
-            if isinstance(one, dict) and isinstance(one.get("step"), int):
+            if one := numbers(line):
                 found[one["step"]] = one
         return [found[step] for step in sorted(found)]
 
@@ -152,14 +156,17 @@ class Record:
             content = json.loads((self.path / name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return content if isinstance(content, dict) else {}
+        if not isinstance(content, dict):
+            return {}
+        return {key: value for key, value in content.items() if isinstance(value, _KINDS.get(key, object))}
 
     def attempts(self) -> tuple[Attempt, ...]:
         """Every node's, the first attempt's first."""
         found = []
         for path in self.path.glob("node*.json"):
-            with contextlib.suppress(TypeError):
-                found += [Attempt(**one) for one in self.read(path.name).get("attempts", ())]
+            for one in self.read(path.name).get("attempts", ()):
+                with contextlib.suppress(TypeError, ValueError):
+                    found.append(_attempt(**one))
         return tuple(sorted(found, key=lambda one: (one.attempt, one.rank)))
 
     def begin(self, attempt: Attempt) -> None:
@@ -199,6 +206,30 @@ class Record:
         """The node of the attempt that ended first with an exit code of its own: the others were then stopped."""
         ended = [one for one in self.attempts() if one.attempt == attempt and one.ended and one.exit]
         return min(ended, key=lambda one: (one.ended, (one.exit or 0) >= 128), default=None)
+
+
+def _attempt(**fields: Any) -> Attempt:
+    """Raises TypeError or ValueError for what is no attempt."""
+    made = Attempt(**fields)
+    whole = (made.rank, made.attempt, 0 if made.exit is None else made.exit)
+    if not all(isinstance(one, int) for one in whole) or not isinstance(made.host + made.job + made.image_id, str):
+        raise TypeError
+    for text in (made.started, *((made.ended,) if made.ended else ())):
+        if datetime.fromisoformat(text).tzinfo is None:
+            raise ValueError
+    return made
+
+
+def numbers(line: str | bytes) -> dict[str, Any] | None:
+    """The numbers in a line of metrics.jsonl; None for a line that a full disk or a crash has cut."""
+    try:
+        one = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(one, dict) or not isinstance(one.get("step"), int):
+        return None
+    finite = {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in one.items()}
+    return {name: value for name, value in finite.items() if value is None or isinstance(value, (int, float))}
 
 
 def describe(job: Job, *, launcher: str, image_id: str = "", digest: str = "") -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -20,7 +19,7 @@ from primus.experiment.schema import frameworks
 from primus.launchers.state import STATES, states
 from primus.launchers.view import Live, Plain, choose
 from primus.metrics import printed
-from primus.record import Record, find, records
+from primus.record import Record, find, numbers, records
 
 WORKSPACE = click.option(
     "--workspace",
@@ -99,7 +98,7 @@ def logs(run: str, workspace: Path, follow: bool, node: int) -> None:
     RUN is a run's directory or identifier, Slurm's job number, or an experiment's exp_name: then its newest run.
     """
     record = find(run, absolute(workspace))
-    nodes = int(record.read("run.json").get("nodes", 1))
+    nodes = record.read("run.json").get("nodes", 1)
     if node >= nodes:
         raise ConfigError(f"--node {node}: the run has {nodes} node(s)", hint=f"their ranks are 0 to {nodes - 1}")
     path = record.log(node)
@@ -164,8 +163,7 @@ class _Steps:
             lines = lines[-1:]
         self._read += len(whole + end)
         for line in lines:
-            with contextlib.suppress(ValueError):
-                one = json.loads(line)
+            if one := numbers(line):
                 self._view.step(one, one["step"] + 1 - self._first)
 
 

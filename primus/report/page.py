@@ -239,7 +239,11 @@ def _environment(runs: Sequence[Run]) -> str:
 
 def _facts(run: Run) -> dict[str, str]:
     git: Mapping[str, Any] = run.about.get("git") or {}
-    changed = "".join(f", {len(git[kind])} files {kind}" for kind in ("changed", "new") if git.get(kind))
+    changed = "".join(
+        f", {len(git[kind])} files {kind}"
+        for kind in ("changed", "new")
+        if isinstance(git.get(kind), list) and git[kind]
+    )
     ids = dict.fromkeys(one.image_id for one in run.attempts if one.image_id)
     hosts = dict.fromkeys(one.host for one in run.attempts)
     return {

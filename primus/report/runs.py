@@ -97,8 +97,8 @@ def _flat(args: Mapping[str, Any], origins: Mapping[str, Any], prefix: str = "")
     return result
 
 
-def _place(origin: Mapping[str, Any] | None) -> str:
-    if not origin:
+def _place(origin: object) -> str:
+    if not isinstance(origin, Mapping):
         return ""
-    where = f"{origin['file']}:{origin['line']}" if origin.get("line") else str(origin.get("file") or "")
+    where = f"{origin.get('file', '')}:{origin['line']}" if origin.get("line") else str(origin.get("file") or "")
     return ", ".join(word for word in (str(origin.get("layer", "")), where) if word)

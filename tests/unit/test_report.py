@@ -250,3 +250,30 @@ def test_time_goes_on_until_now() -> None:
     drawn = timeline([one], "2026-11-30T21:00:40.000+00:00")
     assert 'class="running"' in drawn
     assert "attempt 1, 40 s, running" in drawn
+
+
+@pytest.mark.parametrize("odd", [None, 5, 1e400, True, "x", "", [1], {"a": 1}, [{"rank": "x"}], [None]], ids=str)
+def test_a_record_that_somebody_has_changed_is_shown_as_far_as_it_goes(odd: Any, primus: Primus) -> None:
+    path = record(ONE, steps=STEPS, code=1)
+    (path / "slurm.json").write_text('{"job": "12"}', encoding="utf-8")
+    (path / "image.json").write_text('{"gfx": ["gfx942"], "compiled": []}', encoding="utf-8")
+    for file in (*path.glob("*.json"), path / "metrics.jsonl"):
+        whole = file.read_text(encoding="utf-8")
+        first = json.loads(whole.splitlines()[0])
+        keys = first if file.name != "run.json" else {**first, "git": {}, "started": ""}
+        for content in (odd, *({**first, key: odd} for key in keys), *_deeper(first, odd)):
+            file.write_text(json.dumps(content) + "\n", encoding="utf-8")
+            for words in (("runs", "output"), ("logs", str(path)), ("report", str(path), "--output=r.html")):
+                assert primus(*words).code in (0, 2), (file, content, words)
+        file.write_text(whole, encoding="utf-8")
+
+
+def _deeper(content: dict[str, Any], odd: Any) -> list[dict[str, Any]]:
+    """The content with the odd value in the place of each value that is in a dictionary or a list of it."""
+    made: list[dict[str, Any]] = [{**content, "git": {name: odd}} for name in ("commit", "changed", "new")]
+    for key, value in content.items():
+        if isinstance(value, dict):
+            made += [{**content, key: {**value, name: odd}} for name in value]
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            made += [{**content, key: [{**value[0], name: odd}]} for name in value[0]]
+    return made
