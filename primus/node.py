@@ -47,7 +47,7 @@ class Node:
         """
         found = gfx_targets(topology) if accelerator == "rocm" else ()
         total, count = size(accelerator=accelerator, nodes=nodes, gpus=gpus, environ=environ, topology=topology)
-        rank = _number(environ, "NODE_RANK", 0) or 0
+        rank = number(environ, "NODE_RANK", 0) or 0
         if rank >= total:
             raise ConfigError(
                 f"NODE_RANK is {rank} but the job has {total} node(s)", hint="ranks count from 0; set NNODES or --nodes"
@@ -65,7 +65,7 @@ class Node:
             nodes=total,
             gpus=count,
             master_addr=environ.get("MASTER_ADDR") or cls.master_addr,
-            master_port=_number(environ, "MASTER_PORT", 1, 65535) or DEFAULT_PORT,
+            master_port=number(environ, "MASTER_PORT", 1, 65535) or DEFAULT_PORT,
             gfx=found[0] if found else "",
         )
 
@@ -80,8 +80,8 @@ def size(
 ) -> tuple[int, int]:
     """How many nodes the job has, and GPUs (or CPU processes) each: see Node.detect."""
     visible = _visible(gfx_targets(topology) if accelerator == "rocm" else (), environ)
-    count = gpus or _number(environ, "GPUS_PER_NODE", 1) or len(visible) or (8 if accelerator == "rocm" else 1)
-    return nodes or _number(environ, "NNODES", 1) or 1, count
+    count = gpus or number(environ, "GPUS_PER_NODE", 1) or len(visible) or (8 if accelerator == "rocm" else 1)
+    return nodes or number(environ, "NNODES", 1) or 1, count
 
 
 def gfx_targets(topology: Path = _TOPOLOGY) -> tuple[str, ...]:
@@ -127,10 +127,11 @@ def _visible(found: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, .
     return found
 
 
-def _number(environ: Mapping[str, str], name: str, least: int, most: int = 999_999) -> int | None:
+def number(environ: Mapping[str, str], name: str, least: int, most: int = 999_999) -> int | None:
+    """The whole number in a variable; None where it is empty or not set. Raises ConfigError for anything else."""
     text = environ.get(name, "").strip()
     if not text:
         return None
-    if not re.fullmatch("[0-9]{1,6}", text) or not least <= int(text) <= most:
+    if not re.fullmatch("[0-9]{1,18}", text) or not least <= int(text) <= most:
         raise ConfigError(f"{name} is {text[:20]!r}, which is no number from {least} to {most}")
     return int(text)

@@ -15,6 +15,7 @@ from primus.doctor.machine import FAIL, OK, WARN, Asked, Machine, Row
 from primus.doctor.report import rows
 from primus.experiment.schema import frameworks
 from primus.job import default_engine
+from primus.node import number
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
@@ -69,7 +70,7 @@ def doctor(
     )
     if output == "json":
         click.echo(json.dumps({"host": machine.host, "rows": [row._asdict() for row in found]}, indent=1))
-    elif int(os.environ.get("SLURM_STEP_NUM_TASKS") or 1) > 1:
+    elif (number(os.environ, "SLURM_STEP_NUM_TASKS", 1) or 1) > 1:
         _one_of_many(machine.host, found)
     else:
         _table(found)

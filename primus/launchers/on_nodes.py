@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from primus.errors import ConfigError, LaunchError
 from primus.job import Slurm
 from primus.launchers.jobscript import once_on_each
+from primus.node import number
 
 
 def size(nodes: int | None, environ: Mapping[str, str]) -> int:
     """How many nodes: as given, or those of the job that this process is in. Raises ConfigError if there is neither."""
-    said = environ.get("SLURM_JOB_NUM_NODES", "")
-    if nodes is None and not said.isdigit():
+    found = nodes or number(environ, "SLURM_JOB_NUM_NODES", 1)
+    if found is None:
         raise ConfigError("--nodes is missing: how many should load it", hint="--nodes N, or type it inside of a job")
-    return nodes or int(said)
+    return found
 
 
 def argv(words: Sequence[str], nodes: int, slurm: Slurm) -> tuple[str, ...]:

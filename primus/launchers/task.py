@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from primus.command import output
 from primus.errors import LaunchError
 from primus.launchers.nodelist import hosts
+from primus.node import number
 
 # Above the well-known ports and below Linux's default range of ephemeral ones (32768-60999): no client of anybody has
 # one of these by chance.
@@ -23,7 +24,8 @@ def place(environ: Mapping[str, str], address: Callable[[str], str] | None = Non
 
     The variables are srun's (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES). MASTER_PORT
     follows from the job's and the step's number, so that two jobs on a node do not meet; the user's own beats it.
-    `address` gives an address for a host's name. Raises LaunchError unless this is the one task of its node.
+    `address` gives an address for a host's name. Raises LaunchError unless this is the one task of its
+    node, ConfigError for what is no number.
     """
     missing = [name for name in _NEEDED if not environ.get(name)]
     nodelist = next((environ[name] for name in _LISTS if environ.get(name)), "")
@@ -32,24 +34,25 @@ def place(environ: Mapping[str, str], address: Callable[[str], str] | None = Non
             f"--slurm-task: this is no task of srun's; not set here: {', '.join(missing or _LISTS)}",
             hint="start it with srun, or leave --slurm-task out and set NNODES, NODE_RANK and MASTER_ADDR yourself",
         )
-    nodes, tasks = environ["SLURM_STEP_NUM_NODES"], environ["SLURM_STEP_NUM_TASKS"]
+    nodes, tasks = (number(environ, f"SLURM_STEP_NUM_{what}", 1) for what in ("NODES", "TASKS"))
+    rank, job = number(environ, "SLURM_NODEID", 0), number(environ, "SLURM_JOB_ID", 0, 2**32) or 0
     if tasks != nodes:
         raise LaunchError(
             f"--slurm-task: the step has {tasks} tasks on {nodes} nodes; the launcher is one task on each, "
             "which starts the node's processes itself",
             hint=f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1",
         )
-    number = int(environ["SLURM_JOB_ID"]) + 97 * (_small(environ["SLURM_STEP_ID"]))
+    port = FIRST_PORT + (job + 97 * _small(environ["SLURM_STEP_ID"])) % PORTS
     return {
-        "NODE_RANK": environ["SLURM_NODEID"],
-        "NNODES": nodes,
+        "NODE_RANK": str(rank),
+        "NNODES": str(nodes),
         "MASTER_ADDR": (address or reachable)(hosts(nodelist)[0]),
-        "MASTER_PORT": environ.get("MASTER_PORT") or str(FIRST_PORT + number % PORTS),
+        "MASTER_PORT": environ.get("MASTER_PORT") or str(port),
     }
 
 
 def _small(step: str) -> int:
-    return int(step) if step.isdecimal() and int(step) < 100_000 else 0
+    return int(step) if re.fullmatch("[0-9]{1,5}", step) else 0
 
 
 def reachable(host: str) -> str:
@@ -68,7 +71,7 @@ def reachable(host: str) -> str:
 
 def restarts(environ: Mapping[str, str]) -> int:
     """How often Slurm has started this job again."""
-    return int(environ.get("SLURM_RESTART_COUNT") or 0)
+    return number(environ, "SLURM_RESTART_COUNT", 0) or 0
 
 
 def kill_wait() -> int | None:

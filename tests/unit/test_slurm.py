@@ -18,9 +18,9 @@ from primus.job import Job, Mount, Slurm
 from primus.launchers.finish import finish, job_id
 from primus.launchers.jobscript import elements, script
 from primus.launchers.nodelist import hosts
-from primus.launchers.task import FIRST_PORT, PORTS, place
+from primus.launchers.task import FIRST_PORT, PORTS, place, restarts
 from primus.node import gfx_targets, render_nodes
-from primus.record import Attempt, Record
+from primus.record import Attempt, Record, now
 
 from .conftest import Experiment, Primus, Write
 
@@ -212,18 +212,33 @@ def test_no_list_of_hosts(text: str) -> None:
         hosts(text)
 
 
+@pytest.mark.parametrize("text", ["n[0-99999999999]", "n[0-999]-[0-999]-[0-9]", "n[0-999999],m"])
+def test_more_hosts_than_there_can_be(text: str) -> None:
+    with pytest.raises(LaunchError, match="more than 1,000,000 hosts"):
+        hosts(text)
+
+
+@pytest.mark.parametrize("value", ["abc", "-1", "\u00b2", "9" * 30, "1.5"])
+@pytest.mark.parametrize("name", ["SLURM_JOB_ID", "SLURM_NODEID", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS"])
+def test_a_variable_of_slurms_that_is_no_number_is_named(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        place({**STEP, name: value}, named)
+    with pytest.raises(ConfigError, match="SLURM_RESTART_COUNT"):
+        restarts({"SLURM_RESTART_COUNT": value})
+
+
 def test_suffixes_in_a_list_of_hosts() -> None:
     assert hosts("gpu-[001-002,010]-ib") == ("gpu-001-ib", "gpu-002-ib", "gpu-010-ib")
 
 
 def ended(record: Record, rank: int, code: int, at: str, attempt: int = 0) -> None:
-    record.close(Attempt(rank=rank, host=f"n{rank}", started="a", ended=at, exit=code, attempt=attempt, job="1"))
+    record.close(Attempt(rank=rank, host=f"n{rank}", started=now(), ended=at, exit=code, attempt=attempt, job="1"))
 
 
 def test_the_first_failure_is_the_runs(tmp_path: Path) -> None:
     record = Record(tmp_path)
-    ended(record, 0, 143, "2026-11-30T12:00:01.500")
-    ended(record, 1, 3, "2026-11-30T12:00:01.100")
+    ended(record, 0, 143, "2026-11-30T12:00:01.500+00:00")
+    ended(record, 1, 3, "2026-11-30T12:00:01.100+00:00")
     assert finish(record, 143, 0) == 3
     end = json.loads((tmp_path / "end.json").read_text())
     assert (end["exit"], end["failed_first"], end["attempt"]) == (3, "n1", 0)
@@ -231,8 +246,8 @@ def test_the_first_failure_is_the_runs(tmp_path: Path) -> None:
 
 def test_an_earlier_attempts_failure_is_not_this_ones(tmp_path: Path) -> None:
     record = Record(tmp_path)
-    ended(record, 0, 9, "2026-11-30T12:00:01.500")
-    ended(record, 0, 0, "2026-11-30T12:10:01.500", attempt=1)
+    ended(record, 0, 9, "2026-11-30T12:00:01.500+00:00")
+    ended(record, 0, 0, "2026-11-30T12:10:01.500+00:00", attempt=1)
     assert finish(record, 0, 1) == 0
     assert [attempt.exit for attempt in record.attempts()] == [9, 0]
 
@@ -246,9 +261,9 @@ def test_an_element_is_requeued_alone() -> None:
 
 def test_another_image_on_another_node_is_refused(tmp_path: Path) -> None:
     record = Record(tmp_path)
-    record.begin(Attempt(rank=0, host="n0", started="a", image_id="sha256:1", job="1"))
+    record.begin(Attempt(rank=0, host="n0", started=now(), image_id="sha256:1", job="1"))
     with pytest.raises(LaunchError, match="sha256:2 on n1 and sha256:1 on n0"):
-        record.begin(Attempt(rank=1, host="n1", started="a", image_id="sha256:2", job="1"))
+        record.begin(Attempt(rank=1, host="n1", started=now(), image_id="sha256:2", job="1"))
 
 
 def test_the_gpus_that_slurm_leaves_us(tmp_path: Path) -> None:
