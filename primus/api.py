@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from primus import job, layout
+from primus import job, layout, shipped
 from primus.command import Command
 from primus.errors import ConfigError, PrimusError, Problem
 from primus.experiment import Experiment, load_experiment
@@ -42,6 +42,7 @@ def check_experiment(
     With `nodes`, also whether it can start on so many, of `gpus_per_node` (8; on cpu, 1).
     """
     _check_size(nodes, gpus_per_node)
+    path = shipped.instead(Path(path)) or path
     try:
         found = load_experiment(
             path,

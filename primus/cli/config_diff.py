@@ -9,23 +9,26 @@ from typing import Any
 
 import click
 
-from primus.cli.options import ASSIGNMENTS, EXPERIMENT
+from primus.cli.later import later
+from primus.cli.options import ASSIGNMENTS, EXPERIMENT, WORKSPACE, ExperimentFile
 from primus.cli.values import text, values
-from primus.errors import ConfigError
 from primus.experiment import Experiment, load_experiment
 from primus.experiment.paths import absolute, exists, is_file
 from primus.experiment.schema import schema
+from primus.record import find
 
 
 @click.command()
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=ExperimentFile(), shell_complete=later("config_file"))
+@click.argument("b", type=ExperimentFile(), shell_complete=later("config_file"))
+@WORKSPACE
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @EXPERIMENT
 @ASSIGNMENTS
 def diff(
     a: Path,
     b: Path,
+    workspace: Path,
     form: str,
     accelerator: str | None,
     registry: str,
@@ -35,14 +38,13 @@ def diff(
 ) -> None:
     """Compare two experiments by what they come to, the backend's defaults included, with where each value is said.
 
-    A and B are experiments or the directories of past runs; KEY=VALUE overrides an argument of both. Exits with 0
-    whatever they differ in.
+    A and B are experiments or past runs, as primus logs takes them: a directory, an identifier, a job's number, an
+    exp_name. KEY=VALUE overrides an argument of both. Exits with 0 whatever they differ in.
     """
+    files = (_file(path, absolute(workspace)) for path in (a, b))
     first, second = (
-        load_experiment(
-            _file(path), overrides, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown
-        )
-        for path in (a, b)
+        load_experiment(file, overrides, preset_dirs=preset_dirs, accelerator=accelerator, allow_unknown=allow_unknown)
+        for file in files
     )
     found = differences(first, second)
     if form == "json":
@@ -89,13 +91,15 @@ def _same(a: Any, b: Any, *, place: bool) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-def _file(path: Path) -> Path:
-    """The experiment that the path names: a file, or what a run keeps in its directory."""
-    if not exists(path) or not path.is_dir():
+def _file(path: Path, workspace: Path) -> Path:
+    """The experiment that is meant: a file, or what a run keeps in its directory."""
+    if exists(path) and not path.is_dir():
         return path
-    if not is_file(path / "experiment.yaml"):
-        raise ConfigError("holds no run: there is no experiment.yaml in it", where=str(path))
-    return path / "experiment.yaml"
+    if is_file(path / "experiment.yaml"):
+        return path / "experiment.yaml"
+    if path.suffix in (".yaml", ".yml"):  # load_experiment says what is near
+        return path
+    return find(str(path), workspace).experiment
 
 
 def _said(key: str, value: Any, experiment: Experiment) -> dict[str, Any] | None:

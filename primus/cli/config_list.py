@@ -13,7 +13,7 @@ import click
 from primus import layout, shipped
 from primus.cli import note
 from primus.cli.many import each, experiments, gpus_of
-from primus.cli.options import EXPERIMENT
+from primus.cli.options import EXPERIMENT, ExperimentFile
 from primus.errors import ConfigError, PrimusError
 from primus.experiment import load_experiment
 from primus.experiment.paths import exists
@@ -39,7 +39,7 @@ class _Row:
 
 
 @click.command("list")
-@click.argument("directories", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE|DIRECTORY]...")
+@click.argument("directories", nargs=-1, type=ExperimentFile(), metavar="[FILE|DIRECTORY]...")
 @click.option("--framework", type=click.Choice(frameworks()), help="Only this backend's.")
 @click.option("--sku", help=f"Only for this GPU: {', '.join((*SKUS, 'CPU'))}.")
 @click.option("--model", help="Only models with this in their name, e.g. llama3.")

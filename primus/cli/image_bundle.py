@@ -13,8 +13,9 @@ import click
 
 from primus.cli import bundled, note
 from primus.cli.image_lock import of_this_machine
+from primus.cli.later import later
 from primus.cli.locked import LOCK
-from primus.cli.options import ACCELERATOR, ALLOW_UNKNOWN, ENGINE, PRESET_DIR, REGISTRY
+from primus.cli.options import ACCELERATOR, ALLOW_UNKNOWN, ENGINE, PRESET_DIR, REGISTRY, ExperimentFile
 from primus.cli.registry import known
 from primus.cli.settings import with_settings
 from primus.cli.signing import SIGN_KEY, VERIFY_KEY, Signer, check_bundle, verify_key
@@ -43,7 +44,8 @@ from primus.plan import select
 @click.option(
     "--config",
     "configs",
-    type=click.Path(path_type=Path),
+    type=ExperimentFile(),
+    shell_complete=later("config_file"),
     multiple=True,
     help="Have the experiment in it, what it reads, and the image it runs in.",
 )

@@ -141,6 +141,15 @@ RUNTIME = click.option(
     show_envvar=True,
     help="What runs the container; pyxis under Slurm only.  [default: docker, or podman where only that is]",
 )
+WORKSPACE = click.option(
+    "--workspace",
+    type=click.Path(path_type=Path),
+    default=Path("output"),
+    envvar="PRIMUS_WORKSPACE",
+    show_envvar=True,
+    show_default=True,
+    help="Where to look for runs.",
+)
 PRESET_DIR = click.option(
     "--preset-dir",
     "preset_dirs",

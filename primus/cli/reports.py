@@ -11,7 +11,7 @@ import click
 from primus import failure
 from primus.cli import note
 from primus.cli.later import later
-from primus.cli.runs import WORKSPACE
+from primus.cli.options import WORKSPACE
 from primus.command import Command, write_bytes
 from primus.errors import ConfigError, PrimusError
 from primus.experiment import load_experiment

@@ -13,6 +13,7 @@ import click
 from primus import failure
 from primus.cli import note
 from primus.cli.later import later
+from primus.cli.options import WORKSPACE
 from primus.errors import ConfigError
 from primus.experiment.paths import absolute
 from primus.experiment.schema import frameworks
@@ -20,16 +21,6 @@ from primus.launchers.state import STATES, states
 from primus.launchers.view import Live, Plain, choose
 from primus.metrics import printed
 from primus.record import Record, find, numbers, records
-
-WORKSPACE = click.option(
-    "--workspace",
-    type=click.Path(path_type=Path),
-    default=Path("output"),
-    envvar="PRIMUS_WORKSPACE",
-    show_envvar=True,
-    show_default=True,
-    help="Where to look for runs.",
-)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, short_help="List runs and how they stand.")

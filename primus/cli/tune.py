@@ -10,9 +10,8 @@ import click
 
 from primus.cli import inside
 from primus.cli.hipblaslt import is_no_run, products
-from primus.cli.options import TARGET
+from primus.cli.options import TARGET, WORKSPACE
 from primus.cli.run import run
-from primus.cli.runs import WORKSPACE
 from primus.command import Command
 from primus.errors import ConfigError
 from primus.experiment.paths import absolute

@@ -220,11 +220,23 @@ def test_diff_with_a_past_run(primus: Primus, example: Path, write: Write) -> No
     assert primus("config", "diff", "run/experiment.yaml", example) == (0, "the same\n", "")
 
 
+def test_diff_takes_a_run_by_its_names(primus: Primus, experiment: Experiment, write: Write) -> None:
+    path = experiment("training: {steps: 5}")
+    for name, steps in (("20261130-203300-1a2b", 6), ("20261201-203300-1a2b", 7)):
+        write(f"output/a/b/e/{name}/run.json", json.dumps({"run_id": name, "exp_name": "e"}))
+        resolved = resolved_yaml(load_experiment(path, [f"training.steps={steps}"]))
+        write(f"output/a/b/e/{name}/experiment.yaml", resolved)
+    for name, steps in (("20261130-203300-1a2b", 6), ("e", 7), ("output/a/b/e", 7)):
+        assert f"\n+ {steps}  #" in primus("config", "diff", path, name).out
+
+
 def test_diff_with_a_directory_that_holds_no_run(primus: Primus, experiment: Experiment) -> None:
     Path("run").mkdir()
     done = primus("config", "diff", experiment(), "run")
     assert done.code == 2
-    assert "run: holds no run: there is no experiment.yaml in it" in done.err
+    assert "run: no run is recorded there" in done.err
+    assert "no.yaml: no such file" in primus("config", "diff", experiment(), "no.yaml").err
+    assert "no-such-exp: no such run in" in primus("config", "diff", experiment(), "no-such-exp").err
 
 
 def test_diff_of_two_backends(primus: Primus) -> None:

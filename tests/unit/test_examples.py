@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from primus import shipped
+from primus import check_experiment, shipped
 from primus.experiment import load_experiment
 from primus.experiment.flatten import one_file
 
@@ -115,6 +115,9 @@ def test_examples_are_the_package_s_where_there_are_none(primus: Primus, write: 
     assert (done.code, f"did you mean {TINY} or" in done.err) == (2, True)
     done = primus("run", "--dry-run", f"--config={path}")
     assert (done.code, f"{path} is the one that came with Primus" in done.err) == (0, True)
+    assert primus("config", "diff", path, path).out == "the same\n"
+    assert primus("config", "list", "examples/torchtitan/configs/CPU").code == 0
+    assert check_experiment(path) == ()
     write("examples/mine.yaml", "")
     assert "no such file" in primus("run", "--dry-run", f"--config={path}").err
 
