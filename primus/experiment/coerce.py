@@ -20,6 +20,7 @@ class Argument:
     default: Any
     choices: tuple[Any, ...] = ()
     since: str = ""  # the backend's version that has it first, if it came with one of our updates
+    own: str = ""  # the argument that imports code of the user's, which may bring further choices
 
 
 def coerce(node: Node, argument: Argument) -> Any:
@@ -62,7 +63,11 @@ def _bool(node: Scalar) -> Any:
 
 def _int(node: Scalar) -> Any:
     value = plain_value(node.text)
-    return value if isinstance(value, int) and not isinstance(value, bool) else _NO
+    if not isinstance(value, int) or isinstance(value, bool):
+        return _NO
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{_shown(node)} does not fit into 64 bits", "no backend counts so far")
+    return value
 
 
 def _float(node: Scalar) -> Any:
@@ -88,7 +93,13 @@ _SCALARS: Mapping[str, Callable[[Scalar], Any]] = {
 
 
 def _chosen(value: Any, argument: Argument, node: Node) -> Any:
-    if not argument.choices or isinstance(value, (list, Template)) or value in argument.choices:
+    """The value, of which each item of a list is a choice."""
+    if not argument.choices or isinstance(value, (dict, Template)):
+        return value
+    if isinstance(value, list):
+        assert isinstance(node, Seq)
+        return [_chosen(item, argument, part) for item, part in zip(value, node.items, strict=True)]
+    if value in argument.choices:
         return value
     near = difflib.get_close_matches(str(value), [str(choice) for choice in argument.choices], 1)
     listed = ", ".join(str(choice) or "''" for choice in argument.choices[:20])

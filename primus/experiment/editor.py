@@ -105,8 +105,9 @@ def _argument(argument: Argument, framework: str) -> dict[str, Any]:
     if "any" in kinds:
         return {**bounds, "default": argument.default}
     allowed = [_kind(kind) for kind in kinds if kind != "null"]
-    if argument.choices and not any(kind.startswith("list") for kind in kinds):
-        allowed = [{"enum": list(argument.choices)}]
+    if argument.choices and not argument.own:
+        one = {"enum": list(argument.choices)}
+        allowed = [{"type": "array", "items": one} if kind.get("type") == "array" else one for kind in allowed]
     # `key:` alone is the empty text for a text argument.
     if "null" in kinds or argument.default is None or "str" in kinds:
         allowed.append({"type": "null"})

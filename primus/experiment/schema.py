@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -75,6 +75,7 @@ def schema(framework: str) -> Schema:
     """The framework's argument table (one of `frameworks()`)."""
     folder = resources.files("primus") / "backends" / framework
     table = json.loads((folder / "arguments.json").read_text(encoding="utf-8"))
+    named = json.loads((folder / "rules.json").read_text(encoding="utf-8"))  # choices that no type of the backend's has
     renamed = folder / "renamed.json"
     names = [row["name"] for row in table["arguments"]]
     unfold = frozenset(table.get("unfold", ()))
@@ -86,8 +87,9 @@ def schema(framework: str) -> Schema:
                 name=row["name"],
                 type=row["type"],
                 default=row["default"],
-                choices=tuple(row.get("choices", ())),
+                choices=tuple(row.get("choices") or named.get("choices", {}).get(row["name"], ())),
                 since=row.get("since", ""),
+                own=named.get("own", "") if row["name"] in named.get("choices", {}) else "",
             )
             for row in table["arguments"]
         },
@@ -129,6 +131,8 @@ def typed(node: Map, table: Schema, *, allow: frozenset[str] = frozenset(), flag
             elif dotted in table.sections and isinstance(value, Map):
                 result[key] = walk(value, f"{dotted}.")
             elif argument := table.arguments.get(dotted):  # of a section too, if it can be null or a name
+                if argument.own and _is_said(node, argument.own):
+                    argument = replace(argument, choices=())
                 try:
                     result[key] = coerce(value, argument)
                 except ValueError as error:
@@ -150,6 +154,13 @@ def typed(node: Map, table: Schema, *, allow: frozenset[str] = frozenset(), flag
 
     args = walk(node, "")
     return Typed(args=args, unknown=tuple(unknown), problems=tuple(problems))
+
+
+def _is_said(node: Node | None, dotted: str) -> bool:
+    """Whether the arguments say something, and not the empty text, of this one."""
+    for key in dotted.split("."):
+        node = node.items.get(key) if isinstance(node, Map) else None
+    return isinstance(node, Scalar) and bool(scalar_value(node))
 
 
 def _renamed_value(dotted: str, value: Node, table: Schema) -> str:

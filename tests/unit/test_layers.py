@@ -40,13 +40,14 @@ def test_the_layers_have_an_order(layered: Path, experiment: Experiment) -> None
 
 
 def test_layers_merge_deep_and_lists_replace(write: Write, experiment: Experiment) -> None:
-    write("p/modules/torchtitan/p.yaml", "training: {steps: 1, seq_len: 1}\nmodel: {converters: [a, b]}\n")
-    write("p/models/torchtitan/p.yaml", "training: {seq_len: 2}\nmodel: {converters: [c]}\n")
+    write("p/modules/torchtitan/p.yaml", "training: {steps: 1, seq_len: 1}\ncompile: {components: [a, b]}\n")
+    write("p/models/torchtitan/p.yaml", "training: {seq_len: 2}\ncompile: {components: [c]}\n")
     path = experiment("training: {gc_freq: 3}", module="config: p.yaml\nmodel: p.yaml")
-    found = load_experiment(path, ["model.name=x"], environ={}, preset_dirs=[Path("p")])
+    found = load_experiment(path, ["model.name=qwen3"], environ={}, preset_dirs=[Path("p")])
     assert found.args == {
         "training": {"steps": 1, "seq_len": 2, "gc_freq": 3},
-        "model": {"converters": ["c"], "name": "x"},
+        "compile": {"components": ["c"]},
+        "model": {"name": "qwen3"},
     }
 
 

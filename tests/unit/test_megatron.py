@@ -173,3 +173,16 @@ def test_a_distributed_optimizer_that_cannot_resume_is_refused_on_a_cpu(experime
     with pytest.raises(ConfigError, match="saves and cannot resume"):
         load_experiment(path, environ={})
     assert load_experiment(path, environ={}, accelerator="rocm")
+
+
+def test_a_warm_up_that_does_not_end_is_refused() -> None:
+    """Megatron asserts it, in the first seconds of a job that may have waited for days."""
+    path = ROOT / "examples/megatron/configs/CPU/llama2_tiny-pretrain.yaml"
+    for words, said in (
+        (["train_iters=5", "lr_decay_iters=null", "lr_warmup_iters=5"], "lr_warmup_iters 5: is not less than train_i"),
+        (["train_iters=50", "lr_decay_iters=3", "lr_warmup_iters=4"], "lr_warmup_iters 4: is not less than lr_decay"),
+    ):
+        (problem,) = adapter.problems(load_experiment(path, words))
+        assert problem.message.startswith(said)
+        assert problem.hint.startswith("write lr_warmup_iters=0")
+    assert not [*adapter.problems(load_experiment(path, ["train_iters=5", "lr_warmup_iters=4"]))]

@@ -102,9 +102,9 @@ def words(command: Command) -> list[str]:
 
 @pytest.mark.parametrize("word", [*NASTY, *MULTILINE, "", "${", "$${", "$${X}"], ids=ascii)
 def test_any_text_reaches_the_backend_unchanged(experiment: Experiment, write: Write, word: str) -> None:
-    titan = experiment(dump(escaped({"job": {"description": word}, "model": {"converters": [word]}})))
+    titan = experiment(dump(escaped({"job": {"description": word}, "checkpoint": {"exclude_from_loading": [word]}})))
     found = load_experiment(titan, environ={})
-    assert found.args == {"job": {"description": word}, "model": {"converters": [word]}}
+    assert found.args == {"job": {"description": word}, "checkpoint": {"exclude_from_loading": [word]}}
     again = load_experiment(write("resolved.yaml", resolved_yaml(found)), environ={})
     assert (again.args, resolved_yaml(again)) == (found.args, resolved_yaml(found))
     toml = files(Job(experiment=found, image="i", run_dir=Path("/run")))[Path("/run/torchtitan.toml")]

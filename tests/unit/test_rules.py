@@ -37,9 +37,64 @@ def test_rules_are_of_the_pinned_version(framework: str) -> None:
     assert (table["backend"], table["version"]) == (framework, schema(framework).version)
     assert table["rules"]
     assert table["bounds"]
-    assert set(table) <= {"backend", "version", "elsewhere", "bounds", "rules"}
+    assert set(table) <= {"backend", "version", "elsewhere", "own", "choices", "bounds", "rules"}
     assert all(set(row) <= {"when", "accelerator", "stage", "why", "hint"} for row in table["rules"])
     assert not rules.rules(framework).elsewhere or rules.rules(framework).elsewhere in schema(framework).arguments
+
+
+@pytest.mark.parametrize("framework", frameworks())
+def test_choices_are_of_arguments_that_have_none_of_their_own(framework: str) -> None:
+    table = json.loads((BACKENDS / framework / "rules.json").read_text(encoding="utf-8"))
+    rows = json.loads((BACKENDS / framework / "arguments.json").read_text(encoding="utf-8"))["arguments"]
+    own = {row["name"]: row for row in rows}
+    for name, choices in table.get("choices", {}).items():
+        assert "choices" not in own[name]
+        assert len(choices) == len({*choices}) > 1
+        default = own[name]["default"]
+        assert {*(default if isinstance(default, list) else [default])} <= {*choices, None}
+    assert "own" not in table or (table["own"] in own and table["choices"])
+
+
+@pytest.mark.parametrize(
+    ("framework", "override", "said"),
+    [
+        ("torchtitan", "model.name=lama3", "did you mean 'llama3'?"),
+        ("torchtitan", "training.dataset=c4_tset", "did you mean 'c4_test'?"),
+        ("torchtitan", "model.converters=[quantize.linear.mx, float8]", "'float8' (str) is not a choice"),
+        ("torchtitan", "optimizer.name=SGD", "choices: Adam, AdamW"),
+        ("maxtext", "attention=flesh", "did you mean 'flash'?"),
+        ("maxtext", "remat_policy=fulll", "did you mean 'full'?"),
+        ("maxtext", "mlp_activations=[sillu]", "did you mean 'silu'?"),
+        ("megatron", "recompute_modules=[atn]", "'atn' (str) is not a choice"),
+        ("megatron", "split=a,b", "is no share of training"),
+        ("megatron", "split=1,2,3,4", "is no share of training"),
+        ("megatron", "split=0,0", "is no share of training"),
+        ("megatron_bridge", "mixed_precision=bf16_mix", "did you mean 'bf16_mixed'?"),
+        ("megatron_bridge", "optimizer.optimizer=adamw", "did you mean 'adam'?"),
+        ("specforge", "data.chat_template=llama2", "did you mean 'llama4'?"),
+        ("torchtitan", "training.steps=99999999999999999999", "does not fit into 64 bits"),
+        ("megatron", "num_layers=-99999999999999999999", "does not fit into 64 bits"),
+    ],
+)
+def test_what_a_backend_has_no_such_of_is_refused(framework: str, override: str, said: str) -> None:
+    path = next(iter(sorted((BACKENDS.parents[1] / "examples" / framework / "configs/CPU").glob("*.yaml"))))
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load_experiment(path, [override])
+
+
+def test_code_of_the_users_own_brings_names() -> None:
+    path = BACKENDS.parents[1] / "examples/torchtitan/configs/CPU/llama3_tiny-pretrain.yaml"
+    own = ["model.name=mine", "model.converters=[also.mine]", "experimental.custom_import=my.code"]
+    assert load_experiment(path, own).args["model"]["name"] == "mine"
+    for last in ("experimental.custom_import=", "experimental.custom_import=null", ""):
+        with pytest.raises(ConfigError, match=re.escape("model.name: 'mine'")):
+            load_experiment(path, [*own[:2], *([last] if last else [])])
+
+
+@pytest.mark.parametrize("split", ["99,1,0", "1", "969, 30, 1", "0.9,0.1", "0,1"])
+def test_shares_that_megatron_takes(split: str) -> None:
+    path = next(iter((BACKENDS.parents[1] / "examples/megatron/configs/CPU").glob("*.yaml")))
+    load_experiment(path, [f"split='{split}'"])
 
 
 @pytest.mark.parametrize(("framework", "rule"), RULES)

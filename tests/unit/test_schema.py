@@ -168,7 +168,7 @@ def test_what_does_not_fit_is_said(experiment: Experiment, overrides: str, words
         (["job.description='007'"], {"job": {"description": "007"}}),
         (["job.description=a: b # c"], {"job": {"description": "a: b # c"}}),
         (["job.description=a\nb"], {"job": {"description": "a\nb"}}),
-        (["model.converters=[a, 'b c']"], {"model": {"converters": ["a", "b c"]}}),
+        (["compile.components=[a, 'b c']"], {"compile": {"components": ["a", "b c"]}}),
     ],
     ids=lambda item: " ".join(item) if isinstance(item, list) else "",
 )
@@ -401,7 +401,7 @@ def test_a_choice_of_many_is_not_listed_in_full() -> None:
         (("model.flavor=405B",), ""),
         (("model.flavor=debugmodel",), ""),
         (("model.flavor=debugmodel_flex_attn",), ""),
-        (("model.name=mine", "model.flavor=x"), ""),
+        (("model.name=mine", "model.flavor=x"), "model.name: 'mine' (str) is not a choice"),
         (("model.flavor=x", "experimental.custom_import=mine"), ""),
     ],
 )

@@ -159,7 +159,7 @@ def test_a_config_of_the_users_is_read_where_it_runs(experiment: Experiment) -> 
     [
         ("specforge_mode: [train, capture]", "exp.yaml:10:23: specforge_mode: train, capture is no order"),
         ("specforge_mode: [train, train]", "is no order"),
-        ("specforge_mode: [trian]", "there are capture, train, export"),
+        ("specforge_mode: [trian]", "'trian' (str) is not a choice"),
         ("specforge_mode: []", "there are capture, train, export"),
         ("specforge_train_mode: online", "specforge_train_mode: online training is not built yet"),
         ("{}", "model.target_model_path: is missing; train needs it"),

@@ -120,14 +120,14 @@ def test_references_work_wherever_a_value_may_stand(write: Write) -> None:
             framework: ${FRAMEWORK:torchtitan}
             model: ${MODEL:m}.yaml
             overrides:
-              model: {converters: ["${CONVERTER:a}"]}
+              compile: {components: ["${COMPONENT:a}"]}
         """,
     )
     environ = {"FLAVOR": "8B", "NAME": "run", "STEPS": "9"}
     found = load_experiment(path, ["training.steps=${STEPS}"], environ=environ, preset_dirs=[Path("presets")])
     assert (found.exp_name, found.work_group, found.workspace, found.accelerator) == ("run-1", "amd", "/w", "cpu")
     assert found.env == {"FROM_BELOW": "below", "LEVEL": "WARN"}
-    assert found.args == {"model": {"flavor": "8B", "converters": ["a"]}, "training": {"steps": 9}}
+    assert found.args == {"model": {"flavor": "8B"}, "compile": {"components": ["a"]}, "training": {"steps": 9}}
 
 
 def test_a_key_is_not_substituted(experiment: Experiment) -> None:

@@ -15,6 +15,7 @@ from primus.command import Command
 from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
 from primus.experiment.paths import absolute, is_file
+from primus.experiment.types import LAYERS
 from primus.node import Node
 
 # The kernels of hybrid_layer_pattern's layers, which run on a GPU only: M is Mamba, G gated delta net.
@@ -101,7 +102,8 @@ def _listed(path: Path, key: str, count: int) -> list[list[str]]:
 
 
 def problems(experiment: Experiment) -> Iterator[Problem]:
-    """What was let through and no flag can say. Of Megatron's own, each value but the default has one."""
+    """What was let through and no flag can say (of Megatron's own, each value but the default has one); the warm-up."""
+    yield from _warmup(experiment)
     for name in experiment.unknown:
         where = str(experiment.origins[name].origin) if name in experiment.origins else ""
         if isinstance(experiment.args.get(name.partition(".")[0]), Mapping):
@@ -112,6 +114,23 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
                 where=where,
                 hint="leave it out, or let the flag through that turns it off",
             )
+
+
+def _warmup(experiment: Experiment) -> Iterator[Problem]:
+    """It must end before the decay does (megatron/core/optimizer_param_scheduler.py)."""
+    args = experiment.args
+    for unit in ("iters", "samples"):
+        over = next((name for name in (f"lr_decay_{unit}", f"train_{unit}") if args.get(name)), "")
+        warm = args.get(f"lr_warmup_{unit}")
+        if not over or not warm or isinstance(warm, Template) or isinstance(args[over], Template) or warm < args[over]:
+            continue
+        names = [name for name in (over, f"lr_warmup_{unit}") if name in experiment.origins]
+        last = max(names, key=lambda name: LAYERS.index(experiment.origins[name].origin.layer), default="")
+        yield Problem(
+            message=f"lr_warmup_{unit} {warm}: is not less than {over} {args[over]}, and Megatron stops at once",
+            where=str(experiment.origins[last].origin) if last else "",
+            hint=f"write lr_warmup_{unit}={min(warm, args[over] // 10)}",
+        )
 
 
 def command(experiment: Experiment, node: Node, run_dir: Path) -> Command:
