@@ -12,14 +12,15 @@ from tests.launch.support import EXAMPLES, primus
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_what_torchtitan_refuses(image: Callable[[str], str], run_dir: Path) -> None:
+def test_what_only_torchtitan_can_refuse(image: Callable[[str], str], run_dir: Path) -> None:
     """With two processes; the second's output is not shown, and nothing of torchrun's own trace is."""
     image("torchtitan")
     words = ("run", f"--config={EXAMPLES['torchtitan']}", f"--run-dir={run_dir}", "--gpus-per-node=2")
-    run = primus(*words, "--engine-arg=--network=none", "optimizer.name=Adagrad")
-    assert run.code == 1
+    run = primus(*words, "--engine-arg=--network=none", "experimental.custom_import=nosuch.module")
+    assert run.code == 1, run.output[-3000:]
     said = run.output[run.output.index("primus: failed with exit code 1, first rank ") :].splitlines()
-    assert said[-2] == "  | NotImplementedError: Optimizer Adagrad not added."
+    at = said.index("  | ModuleNotFoundError: No module named 'nosuch'")
+    assert said[at + 1] == "cause: the image does not have a module"
     assert said[-1].startswith("log: ")
     assert Path(said[-1].removeprefix("log: ")).is_file()
     assert len(said) < 10
