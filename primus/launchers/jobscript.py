@@ -14,7 +14,7 @@ from difflib import get_close_matches
 
 from primus.errors import ConfigError
 from primus.job import Job, Mount, Slurm
-from primus.launchers import container, pyxis
+from primus.launchers import container, pyxis, slurm_options
 from primus.record import Record
 
 # What sbatch_arg may not say: the job would not fit together any more.
@@ -56,6 +56,7 @@ def elements(spec: str) -> tuple[int, ...]:
 
 def directives(job: Job, slurm: Slurm) -> dict[str, str | None]:
     """What is asked for, by the options' names; None for one without a value."""
+    slurm_options.check(slurm)
     check_omitted(slurm)
     said: dict[str, str | None] = {
         "job-name": slurm.job_name or job.experiment.exp_name,

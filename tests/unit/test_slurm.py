@@ -109,6 +109,43 @@ def test_any_word_reaches_slurm_and_the_nodes_unchanged(job: MakeJob, word: str)
 def test_a_line_break_is_refused(job: MakeJob) -> None:
     with pytest.raises(ConfigError, match="has a line break"):
         text(job(said={"account": "a\nb"}))
+    with pytest.raises(ConfigError, match="has a line break"):
+        text(job(said={"sbatch_args": ("--comment=a\nb",)}))
+
+
+NAMED = ("partition", "account", "qos", "reservation", "nodelist", "job_name")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wrong"),
+    [
+        *((name, value, "is empty") for name in (*NAMED, "time", "signal", "dependency") for value in ("", " ")),
+        *(("job_name", value, "has a line break or another control character") for value in ("a\tb", "a\x1b[0m")),
+        *(("time", value, "is no time limit") for value in ("abc", "1-2-3", "-2", "1.5", "1h", "1:2:3:4", "1-", "٣")),
+        *(("signal", value, "is no signal") for value in ("FOO@60", "USR1@", "USR1@x", "@60", "65", "USR1@123456")),
+        *(("signal", value, "B: is for the batch script alone") for value in ("B:USR1@60", "b:10")),
+        *(("dependency", value, "is no dependency") for value in ("afterok", "afterok:x", "foo:12", "12,,13", "1,2?3")),
+    ],
+)
+def test_what_slurm_does_not_take(job: MakeJob, name: str, value: str, wrong: str) -> None:
+    with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')}.*: {wrong}"):
+        text(job(said={name: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("time", value) for value in ("30", "90:00", "24:00:00", "1-12", "1-12:30", "7-00:00:00", "-1", "UNLIMITED")),
+        *(("signal", value) for value in ("USR1", "usr1@120", "SIGTERM@60", "10@30", "R:USR2@65535")),
+        *(("dependency", value) for value in ("12", "afterok:12:13", "after:12+5:13", "singleton,afterany:12_3")),
+        *(("dependency", value) for value in ("afterok:1?afternotok:2", "aftercorr:12_*")),
+        *(("nodelist", value) for value in ("n[1-4,7],m1", "./hosts.txt")),
+        ("job_name", "a job's name"),
+    ],
+)
+def test_what_slurm_takes(job: MakeJob, name: str, value: str) -> None:
+    directives = [shlex.split(line, comments=True) for line in said(job(said={name: value}))]
+    assert [f"--{name.replace('_', '-')}={value}"] in directives
 
 
 def test_no_none_anywhere(job: MakeJob) -> None:
