@@ -20,6 +20,7 @@ from primus.image.runtimes import RUNTIMES
 from primus.job import Mount, Slurm
 from primus.launchers import container, direct, slurm
 from primus.launchers import engine_args as engine_arguments
+from primus.node import MOST
 from primus.plan import Wanted, plan
 from primus.record import DRY_RUN, Record, find, records
 
@@ -130,11 +131,11 @@ def _check(name: str, value: object, good: bool, wrong: str) -> None:
 
 def _check_size(nodes: int | None, gpus_per_node: int | None) -> None:
     for name, number in (("nodes", nodes), ("gpus_per_node", gpus_per_node)):
-        _check(name, number, number is None or _is_count(number, 1), "is no whole number of 1 or more")
+        _check(name, number, number is None or _is_count(number, 1), f"is no whole number from 1 to {MOST}")
 
 
 def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
 
 
 def _are_words(value: object) -> bool:

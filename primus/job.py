@@ -36,6 +36,8 @@ class Mount:
                 f"--mount {text!r} is not SRC[:DST[:ro]]", hint="DST is an absolute path in the container"
             )
         path = absolute(source)
+        if target and not target.strip("/"):
+            raise ConfigError(f"--mount {text!r}: would hide all of the image", hint="name a directory below /")
         if not exists(path):
             raise ConfigError(f"--mount {text!r}: {path} does not exist on this machine", hint="create it first")
         return cls(source=path, target=Path(target) if target else path, read_only=mode == "ro")
@@ -95,6 +97,19 @@ class Job:
     def config(self) -> Path:
         """The resolved experiment that the nodes and the container read."""
         return (self.record or self.run_dir) / "experiment.yaml"
+
+
+def apart(mounts: Iterable[Mount], run_dir: Path) -> tuple[Mount, ...]:
+    """The mounts besides the run directory's, each once.
+
+    Raises ConfigError for two in one place, which no engine takes.
+    """
+    at = {run_dir: Mount(source=run_dir, target=run_dir)}
+    for mount in mounts:
+        there = at.setdefault(Path(os.path.normpath(mount.target)), mount)
+        if there != mount:
+            raise ConfigError(f"--mount {mount}: {there} is in that place already", hint="keep one of them")
+    return tuple(at.values())[1:]
 
 
 def with_env(experiment: Experiment, names: tuple[str, ...]) -> Experiment:

@@ -12,6 +12,8 @@ from primus.errors import ConfigError
 # MASTER_PORT when nobody says otherwise; below Linux's default ephemeral range (32768-60999).
 DEFAULT_PORT = 29500
 
+MOST = 999_999  # nodes, GPUs or processes: more than there are anywhere
+
 _TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
 
 # The folders of examples that are each for one GPU, and its architecture.
@@ -127,7 +129,7 @@ def _visible(found: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, .
     return found
 
 
-def number(environ: Mapping[str, str], name: str, least: int, most: int = 999_999) -> int | None:
+def number(environ: Mapping[str, str], name: str, least: int, most: int = MOST) -> int | None:
     """The whole number in a variable; None where it is empty or not set. Raises ConfigError for anything else."""
     text = environ.get(name, "").strip()
     if not text:

@@ -14,7 +14,7 @@ from primus.image import lock as locks
 from primus.image.lock import Locked
 from primus.image.names import reference
 from primus.image.runtimes import ENGINES, is_path, spelled
-from primus.job import Job, Mount, Slurm, default_engine, with_env, with_inputs
+from primus.job import Job, Mount, Slurm, apart, default_engine, with_env, with_inputs
 from primus.node import size
 from primus.record import DRY_RUN, Record, records
 
@@ -91,6 +91,7 @@ def plan(experiment: Experiment, wanted: Wanted, *, environ: Mapping[str, str], 
     if wanted.record:
         directory = Path(Record(absolute(wanted.record)).read("run.json").get("run_dir") or directory)
     _refuse_anothers(directory, experiment.framework)
+    mounts, given = apart(mounts, directory), apart(wanted.mounts, directory)
     engine = wanted.engine or default_engine()
     image = chosen(experiment.framework, experiment.accelerator, wanted, engine, dry=dry, say=say)
     if wanted.offline and not dry:  # the machine of a dry run may be another one
@@ -105,7 +106,7 @@ def plan(experiment: Experiment, wanted: Wanted, *, environ: Mapping[str, str], 
         nodes=count if wanted.launcher == "slurm" else wanted.nodes,
         gpus_per_node=gpus if wanted.launcher == "slurm" else wanted.gpus_per_node,
         mounts=mounts,
-        mounts_given=wanted.mounts,
+        mounts_given=given,
         env_names=wanted.env,
         engine=engine,
         engine_args=wanted.engine_args,

@@ -19,6 +19,7 @@ from primus.cli.later import later
 from primus.cli.locked import LOCK, named
 from primus.cli.many import gpus_of, note_other_gpu
 from primus.cli.options import (
+    COUNT,
     EXPERIMENT,
     OVERRIDES,
     PASS_UNKNOWN,
@@ -90,7 +91,7 @@ def show(
 )
 @click.option(
     "--nodes",
-    type=click.IntRange(1),
+    type=COUNT,
     default=1,
     show_default=True,
     help="Nodes of 8 GPUs, or on cpu of one process, for the memory.",

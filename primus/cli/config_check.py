@@ -12,7 +12,7 @@ from primus import job, layout, shipped
 from primus.cli import note, report
 from primus.cli.later import later
 from primus.cli.many import each, experiments, gpus_of, note_other_gpu
-from primus.cli.options import EXPERIMENT, without_assignments
+from primus.cli.options import COUNT, EXPERIMENT, without_assignments
 from primus.errors import ConfigError, PrimusError, Problem
 from primus.experiment import load_experiment
 from primus.experiment.paths import shown
@@ -39,8 +39,8 @@ class _Way(NamedTuple):
     callback=without_assignments,
     shell_complete=later("config_file"),
 )
-@click.option("--nodes", type=click.IntRange(1), help="Check that they can start on so many nodes, too.")
-@click.option("--gpus-per-node", type=click.IntRange(1), help="GPUs of each node; on cpu, processes.  [default: 8; 1]")
+@click.option("--nodes", type=COUNT, help="Check that they can start on so many nodes, too.")
+@click.option("--gpus-per-node", type=COUNT, help="GPUs of each node; on cpu, processes.  [default: 8; 1]")
 @EXPERIMENT
 def check(
     files: tuple[str, ...],

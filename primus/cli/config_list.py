@@ -13,7 +13,7 @@ import click
 from primus import layout, shipped
 from primus.cli import note
 from primus.cli.many import each, experiments, gpus_of
-from primus.cli.options import EXPERIMENT, ExperimentFile
+from primus.cli.options import COUNT, EXPERIMENT, ExperimentFile
 from primus.errors import ConfigError, PrimusError
 from primus.experiment import load_experiment
 from primus.experiment.paths import exists
@@ -44,7 +44,7 @@ class _Row:
 @click.option("--sku", help=f"Only for this GPU: {', '.join((*SKUS, 'CPU'))}.")
 @click.option("--model", help="Only models with this in their name, e.g. llama3.")
 @click.option("--precision", help="Only with this in their precision, e.g. fp8, bf16.")
-@click.option("--gpus-per-node", type=click.IntRange(1), help="GPUs of each node.  [default: 8; on cpu 1]")
+@click.option("--gpus-per-node", type=COUNT, help="GPUs of each node.  [default: 8; on cpu 1]")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @EXPERIMENT
 def list_(

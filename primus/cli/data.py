@@ -48,7 +48,9 @@ def _tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
     table = schema("megatron").arguments
     for name in reversed(_TOKENIZER):
         argument = table[name]
-        kind: Any = click.Choice(argument.choices) if argument.choices else int if argument.type == "int" else str
+        kind: Any = click.Choice(argument.choices) if argument.choices else str
+        if argument.type == "int":
+            kind = click.IntRange(1 if name == "vocab_size" else -1, 2**31 - 1)  # an ID has 32 bits
         option: dict[str, Any] = {"is_flag": True} if argument.type == "bool" else {"type": kind}
         if argument.type.startswith("list"):
             option["multiple"] = True
@@ -66,7 +68,7 @@ def _tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--json-key", default="text", show_default=True, help="What holds the text in a line of JSON.")
 @click.option("--append-eod", is_flag=True, help="End each document with the tokenizer's end-of-document token.")
 @click.option("--overwrite", is_flag=True, help="Replace PREFIX.bin and PREFIX.idx.")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that tokenize.")
+@click.option("--workers", type=click.IntRange(1, 1024), default=1, show_default=True, help="Processes that tokenize.")
 @_tokenizer_options
 @TARGET
 def prepare_megatron(
@@ -108,6 +110,8 @@ def prepare_megatron(
     needed = _NEEDED.get(options["tokenizer_type"], ("tokenizer_model",))
     lacking = [f"--{name.replace('_', '-')}" for name in needed if options[name] is None]
     wrong = (*_problems(files, wanted.mounts, prefix, overwrite=overwrite), *missing)
+    if not json_key:
+        wrong = (*wrong, Problem(message="--json-key: is empty", hint="name the key that holds the text"))
     if lacking:
         message = f"--tokenizer-type {options['tokenizer_type']} needs {' and '.join(lacking)}"
         wrong = (*wrong, Problem(message=message))
@@ -145,7 +149,7 @@ def _prefix(output: Path) -> Path:
 
 def _problems(files: tuple[Path, ...], mounts: tuple[Mount, ...], prefix: Path, *, overwrite: bool) -> list[Problem]:
     """What can be said before any image is touched."""
-    found = []
+    found = [Problem(message=f"{file}: is named twice") for file in dict.fromkeys(files) if files.count(file) > 1]
     for file in files:
         if not file.name.removesuffix(".gz").endswith(_ENDINGS):
             message = f"{file}: is neither text nor JSON lines by its name"

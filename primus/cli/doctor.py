@@ -9,7 +9,7 @@ import sys
 import click
 
 from primus.cli import note
-from primus.cli.options import REGISTRY, RUNTIME
+from primus.cli.options import COUNT, REGISTRY, RUNTIME
 from primus.cli.settings import with_settings
 from primus.doctor.machine import FAIL, OK, WARN, Asked, Machine, Row
 from primus.doctor.report import rows
@@ -25,9 +25,7 @@ _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     short_help="Look for what keeps a training from running on this machine.",
 )
 @click.option("--framework", type=click.Choice(frameworks()), help="Look at its image, too.")
-@click.option(
-    "--nodes", type=click.IntRange(1), default=1, help="Nodes of the run to come.  [default: 1, or the step's]"
-)
+@click.option("--nodes", type=COUNT, default=1, help="Nodes of the run to come.  [default: 1, or the step's]")
 @click.option(
     "--accelerator",
     type=click.Choice(["rocm", "cpu"]),

@@ -15,7 +15,7 @@ from primus.cli import bundled, note
 from primus.cli.image_lock import of_this_machine
 from primus.cli.later import later
 from primus.cli.locked import LOCK
-from primus.cli.options import ACCELERATOR, ALLOW_UNKNOWN, ENGINE, PRESET_DIR, REGISTRY, ExperimentFile
+from primus.cli.options import ACCELERATOR, ALLOW_UNKNOWN, COUNT, ENGINE, PRESET_DIR, REGISTRY, ExperimentFile
 from primus.cli.registry import known
 from primus.cli.settings import with_settings
 from primus.cli.signing import SIGN_KEY, VERIFY_KEY, Signer, check_bundle, verify_key
@@ -202,7 +202,7 @@ def _since(client: Client, path: Path) -> tuple[Image, ...]:
 @VERIFY_KEY
 @ENGINE
 @click.option("--launcher", type=click.Choice(["slurm"]), help="Load the images on each node of a job; FILE is shared.")
-@click.option("--nodes", type=click.IntRange(1), help="Of the job.  [default: those of the job that this is typed in]")
+@click.option("--nodes", type=COUNT, help="Of the job.  [default: those of the job that this is typed in]")
 @STEP
 @click.option("--slurm-task", is_flag=True, hidden=True)
 @click.option("--manifest", default="", metavar="SHA256", hidden=True)

@@ -21,7 +21,7 @@ from primus.command import Command
 from primus.errors import ConfigError
 from primus.experiment import Experiment
 from primus.image import manifest
-from primus.job import Job, Mount, default_engine, with_env
+from primus.job import Job, Mount, apart, default_engine, with_env
 from primus.launchers.engine_args import check as check_engine_args
 from primus.plan import Wanted, chosen
 
@@ -90,7 +90,7 @@ def planned(
         image_id=image.id,
         lock=image.lock,
         run_dir=folder,
-        mounts=tuple(mount for mount in dict.fromkeys(mounts) if mount.target != folder),
+        mounts=apart((mount for mount in mounts if mount.target != folder), folder),
         env_names=wanted.env,
         engine=engine,
         engine_args=wanted.engine_args,

@@ -16,9 +16,11 @@ from primus.errors import ConfigError
 from primus.experiment.overrides import is_assignment
 from primus.experiment.paths import exists
 from primus.image.runtimes import ENGINES, RUNTIMES
+from primus.node import MOST
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+COUNT = click.IntRange(1, MOST)
 ACCELERATOR = click.option(
     "--accelerator",
     type=click.Choice(["rocm", "cpu"]),

@@ -10,7 +10,7 @@ from primus.cli.from_env import FLAG
 from primus.cli.hipblaslt import DUMP, TUNING
 from primus.cli.later import later
 from primus.cli.locked import LOCKS
-from primus.cli.options import EXPERIMENT, RUN_DIR, RUNTIME, ExperimentFile, stack
+from primus.cli.options import COUNT, EXPERIMENT, RUN_DIR, RUNTIME, ExperimentFile, stack
 from primus.cli.slurm import SLURM
 from primus.record import RECORD_VARIABLE
 
@@ -61,10 +61,10 @@ RUN = stack(
         show_envvar=True,
         help="Touch no network: pull nothing, keep the libraries off it, and say before the start all that is missing.",
     ),
-    click.option("--nodes", type=click.IntRange(1), help="Nodes of the run.  [default: $NNODES or 1]"),
+    click.option("--nodes", type=COUNT, help="Nodes of the run.  [default: $NNODES or 1]"),
     click.option(
         "--gpus-per-node",
-        type=click.IntRange(1),
+        type=COUNT,
         help="GPUs to use on each node; on cpu, processes.  [default: all that are visible; on cpu 1]",
     ),
     click.option(

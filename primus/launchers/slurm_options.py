@@ -13,10 +13,9 @@ from primus.job import Slurm
 _JOB = r"\d{1,18}(_(\d{1,9}|\*))?"
 _AFTER = rf"after(:{_JOB}(\+\d{{1,9}})?)+"
 _DEPENDENCY = rf"{_AFTER}|after(any|burstbuffer|corr|notok|ok)(:{_JOB})+|singleton|{_JOB}"
-_SIGNALS = "HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU".split()
-_SIGNAL = rf"(R:)?((SIG)?({'|'.join(_SIGNALS)})|[1-9]|[1-5]\d|6[0-4])(@\d{{1,5}})?"
-_MINUTES = r"\d{1,9}"
-_TIME = rf"{_MINUTES}|\d{{1,9}}:\d+|\d{{1,9}}:\d+:\d+|\d{{1,6}}-\d+(:\d+){{0,2}}|-1|infinite|unlimited"
+_SIGNALS = "HUP|INT|QUIT|ABRT|KILL|ALRM|TERM|USR1|USR2|URG|CONT|STOP|TSTP|TTIN|TTOU"
+_SIGNAL = rf"(R:)?((SIG)?({_SIGNALS})|[1-9]|[1-5]\d|6[0-4])(@\d{{1,5}})?"
+_TIME = r"\d{1,9}(:\d{1,9}){0,2}|\d{1,6}-\d{1,9}(:\d{1,9}){0,2}|-1|infinite|unlimited"
 
 # What is not one of these, and what to write instead.
 _FORMS: dict[str, tuple[str, str, str]] = {

@@ -97,8 +97,9 @@ def test_what_cannot_start_is_an_error(experiment: Experiment) -> None:
     [
         ({"launcher": "k8s"}, "launcher='k8s': is none of container, direct, slurm"),
         ({"engine": "lxc"}, "engine='lxc': is none of docker, podman"),
-        ({"nodes": 0}, "nodes=0: is no whole number of 1 or more"),
-        ({"gpus_per_node": "8"}, "gpus_per_node='8': is no whole number of 1 or more"),
+        ({"nodes": 0}, "nodes=0: is no whole number from 1 to 999999"),
+        ({"gpus_per_node": "8"}, "gpus_per_node='8': is no whole number from 1 to 999999"),
+        ({"nodes": 10**6}, "nodes=1000000: is no whole number from 1 to 999999"),
         ({"nodes": True}, "nodes=True: is no whole number"),
         ({"mounts": "/data"}, "mounts='/data': is no list of strings"),
         ({"env": "HF_HOME"}, "env='HF_HOME': is no list of strings"),

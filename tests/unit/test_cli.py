@@ -53,7 +53,7 @@ def test_the_version_is_the_packages(primus: Primus) -> None:
         (("run", "--config", "loop.yaml", "--dry-run"), "error: loop.yaml: no such file\n"),
         (("run", "--config", "x" * 5000, "--dry-run"), "no such file"),
         (("run", "--config", "exp.yml", "--dry-run"), "hint: did you mean exp.yaml?"),
-        (("run", "--config", "exp.yaml", "--nodes=0"), "0 is not in the range x>=1"),
+        (("run", "--config", "exp.yaml", "--nodes=0"), "0 is not in the range 1<=x<=999999"),
         (("run", "--config", "exp.yaml", "--gpus-per-node=x"), "'x' is not a valid integer"),
         (("run", "--config", "exp.yaml", "--launcher=slurmm"), "'slurmm' is not one of"),
         (("run", "--config", "exp.yaml", "--nodes=2", "--launcher=direct"), "2 nodes need NODE_RANK"),

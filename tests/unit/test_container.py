@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from primus.errors import ConfigError, LaunchError
 from primus.experiment import load_experiment
 from primus.image.engine import Client
-from primus.job import Job, Mount
+from primus.job import Job, Mount, apart
 from primus.launchers import container
 from primus.launchers.container import command
 from primus.launchers.host import GRACE, Host
@@ -294,11 +295,23 @@ def test_a_mount_is_parsed(text: str, expected: tuple[str, str, bool]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":", ":/x", "/nope", ".:relative", ".:/x:rx", ".:/x:ro:y", "~nosuchuser/x", "x" * 5000]
+    "text",
+    ["", ":", ":/x", "/nope", ".:relative", ".:/x:rx", ".:/x:ro:y", ".:/", ".://:ro", "~nosuchuser/x", "x" * 5000],
 )
 def test_a_wrong_mount_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         Mount.parse(text)
+
+
+def test_two_mounts_in_one_place_are_refused() -> None:
+    run, one, two = Path("/run/dir"), Path("/one"), Path("/two")
+    same = Mount(source=one, target=Path("/data"))
+    assert apart((same, same, Mount(source=run, target=run)), run) == (same,)
+    for other in (Mount(source=two, target=Path("/data")), replace(same, read_only=True), replace(same, target=run)):
+        with pytest.raises(ConfigError, match="is in that place already"):
+            apart((same, other), run)
+    with pytest.raises(ConfigError, match="/one:/data is in that place already"):
+        apart((same, Mount(source=two, target=Path("/data/../data/"))), run)
 
 
 @pytest.mark.parametrize(

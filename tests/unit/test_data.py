@@ -50,6 +50,10 @@ def test_all_that_is_wrong_is_said_at_once(primus: Primus, source: str, write: W
     assert "--overwrite replaces it" in done.err
     done = primus(*PREPARE[:-1], source, "--output=out/x.bin")
     assert (done.code, "hint: write --output" in done.err) == (2, True)
+    done = primus(*PREPARE, source, source, "--json-key=", "--overwrite")
+    assert (done.code, "is named twice" in done.err, "--json-key: is empty" in done.err) == (2, True, True)
+    done = primus(*PREPARE, source, "--vocab-size=-5")
+    assert (done.code, "-5 is not in the range" in done.err) == (2, True)
     done = primus(*PREPARE, source, "--overwrite", "--launcher=direct")
     assert (done.code, "megatron is not installed" in done.err) == (4, True)
 

@@ -46,7 +46,7 @@ ALLOWED = {
     "launchers": {*_PURE, "command", "node", "job", "image", "record", "failure", "metrics", "tune"},
     "shipped": {"errors"},
     "plan": {*_PURE, "layout", "offline", "image", "job", "node", "record"},
-    "api": {*_PURE, "shipped", "command", "image", "job", "launchers", "layout", "plan", "record"},
+    "api": {*_PURE, "shipped", "command", "image", "job", "launchers", "layout", "node", "plan", "record"},
     "report": {"record", "errors"},
     "doctor": {"errors", "node", "image", "launchers", "models"},
     "upstream": {*_PURE, "launchers"},
