@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from primus.errors import ConfigError, Problem
-from primus.experiment import schema
+from primus.experiment import paths, schema
 from primus.experiment.substitute import is_secret
 from primus.experiment.tree import EMPTY
 from primus.experiment.types import ACCELERATORS, STAGES, Origin, Template
@@ -146,7 +146,9 @@ def _text(node: Map, key: str, problems: list[Problem], *, default: str | None =
                 message=f"{key}: {value.text!r} names a directory of the run and cannot hold a '/'", where=str(value.at)
             )
         )
-    if re.search("[\x00-\x1f\x7f]", value.text):
+    elif key in REQUIRED and (wrong := paths.unfit(value.text)):
+        problems.append(Problem(message=f"{key}: {value.text[:40]!r} {wrong}", where=str(value.at)))
+    elif re.search("[\x00-\x1f\x7f]", value.text):
         problems.append(Problem(message=f"{prefix}{key}: cannot hold a control character", where=str(value.at)))
     if isinstance(value.text, Template):
         problems.append(Problem(message=f"{prefix}{key}: cannot hold a secret", where=str(value.at)))

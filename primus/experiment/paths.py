@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 from primus.errors import ConfigError
@@ -34,6 +36,30 @@ def exists(path: Path) -> bool:
 def is_file(path: Path) -> bool:
     """Like Path.is_file, with the exceptions of `exists`."""
     return exists(path) and path.is_file()
+
+
+def unfit(text: str) -> str:
+    """Why no directory can be made by that name, on any machine; empty if one can.
+
+    The lengths are Linux's NAME_MAX and PATH_MAX, in bytes.
+    """
+    if re.search("[\x00-\x1f\x7f]", text):
+        return "cannot hold a control character"
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
+        return "is an address, and no directory of this machine's"
+    parts = text.split("/")
+    if any(part and not part.strip() for part in parts):
+        return "has a name of nothing but blanks"
+    longest = max(len(os.fsencode(part)) for part in parts)
+    if longest > 255:
+        return f"has a name of {longest} bytes, and 255 are possible"
+    return f"is too long: {len(text)} characters" if len(os.fsencode(absolute(text))) > 4095 else ""
+
+
+def in_the_way(path: Path) -> Path | None:
+    """What keeps the directory from being made, as it is none itself; None if nothing does."""
+    there = next((one for one in (path, *path.parents) if exists(one)), None)
+    return there if there and not there.is_dir() else None
 
 
 def shown(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -402,6 +403,31 @@ def test_no_credential_among_the_engines_arguments(primus: Primus, experiment: E
 def test_a_run_directory_is_not_the_root(primus: Primus, experiment: Experiment) -> None:
     done = primus("run", "--config", experiment(), "--run-dir=/", "--dry-run")
     assert (done.code, "the root of all files" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("http://host/runs", "is an address"),
+        ("s3://bucket/runs", "is an address"),
+        (" ", "has a name of nothing but blanks"),
+        ("a/ /b", "has a name of nothing but blanks"),
+        ("é" * 128, "has a name of 256 bytes, and 255 are possible"),
+        ("a/" * 3000, "is too long"),
+        ("a\nb", "cannot hold a control character"),
+        ("/dev/null", "/dev/null is no directory"),
+        ("exp.yaml/run", "exp.yaml is no directory"),
+    ],
+)
+def test_what_can_be_no_directory_is_no_run_directory(
+    primus: Primus, experiment: Experiment, name: str, wrong: str
+) -> None:
+    path = experiment()
+    done = primus("run", "--config", path, "--dry-run", f"--run-dir={name}")
+    assert (done.code, wrong in done.err) == (2, True), done.err
+    path.write_text(re.sub("(?m)^workspace: .*$", lambda _: f"workspace: {json.dumps(name)}", path.read_text()))
+    done = primus("run", "--config", path, "--dry-run")
+    assert (done.code, wrong in done.err) == (2, True), done.err
 
 
 def test_a_dry_run_of_several_nodes_is_that_of_the_first(primus: Primus, experiment: Experiment) -> None:
