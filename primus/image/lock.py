@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from primus.image.sign import Signature, check_image
 
 NAME = "primus-images.lock.json"
 _FORMAT = 1
+_AGAIN = "take it from git as it was, or delete it and write it anew: primus image lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,35 +63,57 @@ def read(path: Path) -> dict[tuple[str, str], Locked]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError("there is no such lock", where=str(path), hint="primus image lock writes it") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"cannot be read: {error}", where=str(path), hint="write it anew: primus image lock"
-        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise ConfigError("is no text", where=str(path), hint=_AGAIN) from None
+    except ValueError as error:  # of json.loads: says what, line and column
+        raise ConfigError(f"is no JSON: {error}", where=str(path), hint=_AGAIN) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply", where=str(path), hint=_AGAIN) from None
     try:
-        if document["version"] != _FORMAT:
-            raise ConfigError(
-                f"version is {document['version']!r}, and this launcher reads {_FORMAT}",
-                where=str(path),
-                hint="use the launcher that wrote it, or write it anew: primus image lock",
-            )
-        found = {
-            (framework, accelerator): Locked(**said)
-            for framework, accelerators in document["images"].items()
-            for accelerator, said in accelerators.items()
+        return {
+            (framework, accelerator): _locked(f"images.{framework}.{accelerator}", said)
+            for framework, accelerators in _mapping("images", _document(document).get("images")).items()
+            for accelerator, said in _mapping(f"images.{framework}", accelerators).items()
         }
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"is no lock of images: {error}", where=str(path), hint="write it anew: primus image lock"
-        ) from None
-    for (framework, accelerator), one in found.items():
-        for key, value, wanted in (("id", one.id, True), ("digest", one.digest, bool(one.digest))):
-            if wanted and not (isinstance(value, str) and DIGEST.fullmatch(value)):
-                raise ConfigError(
-                    f"images.{framework}.{accelerator}.{key}: {value!r} is no digest",
-                    where=str(path),
-                    hint="a digest is sha256: and 64 hexadecimal digits; write it anew: primus image lock",
-                )
-    return found
+    except ValueError as error:
+        raise ConfigError(str(error), where=str(path), hint=_AGAIN) from None
+
+
+def _document(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict) or "version" not in value:
+        raise ValueError("is no lock of images: it has no version")
+    if value["version"] != _FORMAT:
+        raise ValueError(
+            f"version is {value['version']!r}, and this launcher reads {_FORMAT}: use the one that wrote it"
+        )
+    return value
+
+
+def _mapping(place: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{place}: must be a mapping")
+    return value
+
+
+def _locked(place: str, said: Any) -> Locked:
+    """One image's facts. Raises ValueError, naming the key, for what is none."""
+    known = {one.name: one for one in fields(Locked)}
+    if unknown := {*_mapping(place, said)} - {*known}:
+        raise ValueError(f"{place}.{min(unknown)}: is no fact of a locked image")
+    for key, one in known.items():
+        kind = {"str": str, "int": int}.get(str(one.type), dict)
+        if key not in said and key in ("name", "tag", "id"):
+            raise ValueError(f"{place}.{key}: is missing")
+        if key in said and (not isinstance(said[key], kind) or isinstance(said[key], bool)):
+            raise ValueError(f"{place}.{key}: {said[key]!r} is of no type that it can be")
+        if kind is dict and not all(isinstance(text, str) for text in said.get(key, {}).values()):
+            raise ValueError(f"{place}.{key}: must hold text")
+    for key in ("id", "digest"):
+        if (key == "id" or said.get(key)) and not DIGEST.fullmatch(said[key]):
+            raise ValueError(f"{place}.{key}: {said[key]!r} is no digest, which is sha256: and 64 hexadecimal digits")
+    return Locked(**said)
 
 
 def text(lock: Lock) -> str:

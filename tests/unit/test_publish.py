@@ -194,20 +194,37 @@ def test_a_lock_is_read_as_it_was_written(write: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "cannot be read"),
+        ("", "is no JSON: .* line 1 column 1"),
+        ("{", "is no JSON"),
+        ("[" * 100000, "is nested too deeply|is no JSON"),
         ("[]", "is no lock of images"),
+        ('{"images": {}}', "it has no version"),
         ('{"version": 9, "images": {}}', "version is 9"),
-        ('{"version": 1, "images": {"x": {"cpu": {"name": "a", "nmae": "b"}}}}', "is no lock of images"),
-        (
-            f'{{"version": 1, "images": {{"x": {{"cpu": {{"name": "a", "tag": "b", "id": "{ONE[:-1]}"}}}}}}}}',
-            "x.cpu.id",
+        ('{"version": 1}', "images: must be a mapping"),
+        ('{"version": 1, "images": {"x": []}}', r"images\.x: must be a mapping"),
+        ('{"version": 1, "images": {"x": {"cpu": 5}}}', r"images\.x\.cpu: must be a mapping"),
+        ('{"version": 1, "images": {"x": {"cpu": {"name": "a", "nmae": "b"}}}}', "x.cpu.nmae: is no fact"),
+        ('{"version": 1, "images": {"x": {"cpu": {"name": "a"}}}}', "x.cpu.tag: is missing"),
+        ('{"version": 1, "images": {"x": {"cpu": {"name": "a", "tag": 1}}}}', "x.cpu.tag: 1 is of no type"),
+        *(
+            (f'{{"version": 1, "images": {{"x": {{"cpu": {{"name": "a", "tag": "b", {facts}}}}}}}}}', said)
+            for facts, said in (
+                (f'"id": "{ONE[:-1]}"', r"x\.cpu\.id: .* is no digest"),
+                (f'"id": "{ONE}", "digest": "x"', r"x\.cpu\.digest: 'x' is no digest"),
+                (f'"id": "{ONE}", "size": "5"', r"x\.cpu\.size: '5' is of no type"),
+                (f'"id": "{ONE}", "sources": {{"a": 1}}', r"x\.cpu\.sources: must hold text"),
+            )
         ),
     ],
 )
 def test_a_lock_that_is_none_is_named(write: Write, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as error:
         lock.read(write(lock.NAME, text))
-    assert lock.NAME in str(error.value)
+    assert str(error.value).startswith(f"{lock.NAME}: ")
+    assert "take it from git as it was, or delete it" in str(error.value)
+    Path(lock.NAME).write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="is no text"):
+        lock.read(Path(lock.NAME))
 
 
 @pytest.mark.parametrize(
