@@ -15,7 +15,7 @@ from typing import Any
 from primus import shipped
 from primus.errors import ConfigError, Problem
 from primus.experiment import Experiment, Template
-from primus.experiment.paths import absolute, exists, shown
+from primus.experiment.paths import absent, absolute, exists, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Mount:
         if target and not target.strip("/"):
             raise ConfigError(f"--mount {text!r}: would hide all of the image", hint="name a directory below /")
         if not exists(path):
-            raise ConfigError(f"--mount {text!r}: {path} does not exist on this machine", hint="create it first")
+            raise ConfigError(f"--mount {text!r}: {path} {absent(path)} on this machine", hint="create it first")
         return cls(source=path, target=Path(target) if target else path, read_only=mode == "ro")
 
     def __str__(self) -> str:
@@ -149,7 +149,7 @@ def with_inputs(
                     found.append(Mount(source=file, target=file, read_only=True))
         elif not _MORE_THAN_A_PATH.fullmatch(item) and (_is_path(item) or dotted not in adapter.HUB):
             if not any(Path(item).is_relative_to(mount.target) for mount in mounts):
-                message = f"{dotted}: {path} does not exist on this machine"
+                message = f"{dotted}: {path} {absent(path)} on this machine"
                 missing.append(Problem(message=message, where=where, hint=_maker(dotted, path, adapter)))
         elif offline and dotted in adapter.HUB and _is_name(item) and not cached(item, environ):
             message = f"{dotted}: {item} is no path here, and not in this machine's cache of the Hugging Face hub"

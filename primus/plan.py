@@ -9,7 +9,7 @@ from pathlib import Path
 from primus import layout, offline
 from primus.errors import ConfigError, ImageError, PrimusError, Problem
 from primus.experiment import Experiment, load_experiment
-from primus.experiment.paths import absolute, exists, in_the_way, shown, unfit
+from primus.experiment.paths import absent, absolute, exists, in_the_way, shown, unfit
 from primus.image import lock as locks
 from primus.image.lock import Locked
 from primus.image.names import reference
@@ -86,8 +86,8 @@ def plan(experiment: Experiment, wanted: Wanted, *, environ: Mapping[str, str], 
     for problem in missing if dry else ():
         say(str(problem))
     directory = absolute(wanted.run_dir) if wanted.run_dir else experiment.run_dir
-    if wanted.run_dir and (wrong := unfit(str(wanted.run_dir))):
-        raise ConfigError(f"--run-dir {str(wanted.run_dir)[:40]!r}: {wrong}", hint="name a directory")
+    if wanted.run_dir and (unusable := unfit(str(wanted.run_dir))):
+        raise ConfigError(f"--run-dir {str(wanted.run_dir)[:40]!r}: {unusable}", hint="name a directory")
     if file := in_the_way(directory):
         raise ConfigError(f"{directory}: cannot be the run directory, {file} is no directory")
     if directory == Path(directory.anchor):
@@ -180,7 +180,7 @@ def _image(image: str, engine: str, launcher: str, *, dry: bool, say: Say) -> st
     spelled(str(path), engine)
     if not exists(path):
         missing = Problem(
-            message=f"--image {image}: there is no such file here",
+            message=f"--image {image} {absent(path)} here",
             hint="it must be on storage that this machine and every node see",
         )
         if not dry:

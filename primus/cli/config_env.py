@@ -7,7 +7,7 @@ import os
 import click
 
 from primus.errors import ConfigError
-from primus.experiment.paths import exists
+from primus.experiment.paths import absent, exists
 from primus.launchers.container import path_in
 from primus.launchers.environment import forwarded, secret, verdict
 
@@ -38,5 +38,5 @@ def _line(name: str, value: str | None) -> str:
     if path is None:
         return f"forwarded: {why}"
     if not exists(path):
-        return f"refused: {path} does not exist here, so that the container cannot have it"
+        return f"refused: {path} {absent(path)} here, so that the container cannot have it"
     return f"forwarded: {why}; {path} is mounted"

@@ -16,7 +16,7 @@ from primus.cli.many import each, experiments, gpus_of
 from primus.cli.options import COUNT, EXPERIMENT, ExperimentFile
 from primus.errors import ConfigError, PrimusError
 from primus.experiment import load_experiment
-from primus.experiment.paths import exists
+from primus.experiment.paths import absent, exists
 from primus.experiment.schema import frameworks
 from primus.models.gpus import SKUS
 
@@ -68,7 +68,7 @@ def list_(
     """
     for path in directories:
         if not exists(path):
-            raise ConfigError("no such file or directory", where=str(path))
+            raise ConfigError(absent(path), where=str(path))
     paths = experiments(directories or (_examples(),))
     row = partial(_row, gpus=gpus_per_node, accelerator=accelerator, presets=preset_dirs, allow=allow_unknown)
     found = each(row, paths, label="reading")

@@ -16,7 +16,7 @@ from primus.cli import inside, note
 from primus.cli.options import TARGET
 from primus.command import Command
 from primus.errors import ConfigError, Problem
-from primus.experiment.paths import absolute, exists
+from primus.experiment.paths import absent, absolute, exists
 from primus.experiment.schema import schema
 from primus.job import Mount, with_env, with_inputs
 
@@ -155,7 +155,7 @@ def _problems(files: tuple[Path, ...], mounts: tuple[Mount, ...], prefix: Path, 
             message = f"{file}: is neither text nor JSON lines by its name"
             found.append(Problem(message=message, hint=f"it ends in {', '.join(_ENDINGS)}, or one of these and .gz"))
         elif not exists(file) and not any(file.is_relative_to(mount.target) for mount in mounts):
-            found.append(Problem(message=f"{file}: does not exist on this machine"))
+            found.append(Problem(message=f"{file}: {absent(file)} on this machine"))
         elif exists(file) and not file.is_file():
             found.append(Problem(message=f"{file}: is no file", hint="name the files: DIRECTORY/*.jsonl"))
     if prefix.suffix in (".bin", ".idx"):

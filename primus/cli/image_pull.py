@@ -17,7 +17,7 @@ from primus.cli.registry import PLAIN_HTTP, known, open_registry
 from primus.cli.settings import with_settings
 from primus.cli.signing import VERIFY_KEY, check_bundle, check_published, verify_key
 from primus.errors import ConfigError, ImageError, LaunchError
-from primus.experiment.paths import absolute, exists
+from primus.experiment.paths import absent, absolute, exists
 from primus.image import load, oci, publish, transfer
 from primus.image import lock as locks
 from primus.image.engine import Client
@@ -59,7 +59,7 @@ def pull(
     The registry's answer, the room on the disk and, at the end, the image's ID are checked. Prints NAME@DIGEST.
     """
     if source != "registry" and not exists(absolute(source)):
-        raise ConfigError(f"--from {source}: there is no such file or directory")
+        raise ConfigError(f"--from {source}: {absent(absolute(source))}")
     path = lock_path(lock)
     locked = locks.read(path) if path.exists() and version is None else {}
     wanted = known(names) if names else tuple(name for name, target in locked if target == accelerator)

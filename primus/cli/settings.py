@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from primus.errors import ConfigError, Problem
-from primus.experiment.paths import is_file
 from primus.experiment.substitute import expand
 from primus.experiment.types import Template
 from primus.experiment.yaml import Map, Node, Scalar, Seq, read, scalar_value
@@ -21,10 +20,10 @@ def files() -> tuple[Path, ...]:
     """The settings files that exist, lowest first: the user's, then the nearest primus.yaml above this directory."""
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path(os.environ.get("HOME") or "/") / ".config")
     here = Path.cwd()
-    project = next(
-        (folder / "primus.yaml" for folder in (here, *here.parents) if is_file(folder / "primus.yaml")), None
-    )
-    return tuple(path for path in (home / "primus" / "config.yaml", project) if path is not None and is_file(path))
+    named = (folder / "primus.yaml" for folder in (here, *here.parents))
+    project = next(filter(os.path.lexists, named), None)
+    # One that is there and is no file, or cannot be read, is an error: it was meant to be read.
+    return tuple(path for path in (home / "primus" / "config.yaml", project) if path and os.path.lexists(path))
 
 
 def with_settings(command: click.Command, sources: Callable[[], tuple[Path, ...]] = files) -> click.Command:

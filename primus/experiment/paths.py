@@ -38,6 +38,17 @@ def is_file(path: Path) -> bool:
     return exists(path) and path.is_file()
 
 
+def absent(path: Path) -> str:
+    """Why `exists` is False for the path: what is not there needs another remedy than what may not be seen."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return f"is a link to {path.readlink()}, which does not exist" if path.is_symlink() else "does not exist"
+    except OSError as error:
+        return f"cannot be looked at: {error.strerror}"
+    return "does not exist"
+
+
 def unfit(text: str) -> str:
     """Why no directory can be made by that name, on any machine; empty if one can.
 

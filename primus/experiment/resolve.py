@@ -42,7 +42,7 @@ def load_experiment(
     environ = os.environ if environ is None else environ  # no default: help() would show everybody what it holds
     path = Path(path)
     if not paths.is_file(path):
-        message = "no such file" if not paths.exists(path) else f"is {'a directory' if path.is_dir() else 'no file'}"
+        message = f"is {'a directory' if path.is_dir() else 'no file'}" if paths.exists(path) else paths.absent(path)
         raise ConfigError(message, where=paths.shown(path), hint=_near_file(path))
     root = _root(path)
     shadowed: Shadowed = {}
@@ -95,7 +95,7 @@ def _root(path: Path) -> Path:
     """The directory that `extends` may not leave: the nearest one above that marks a project, or the file's own."""
     start = paths.real(path).parent
     for directory in (start, *start.parents):
-        if (directory / "primus.yaml").is_file() or (directory / ".git").exists():
+        if paths.is_file(directory / "primus.yaml") or paths.exists(directory / ".git"):
             return directory
     return start
 

@@ -65,7 +65,8 @@ def _inside(path: Path, root: Path, at: Origin, chain: tuple[Path, ...]) -> Path
             hint="extend files of the same tree; an empty primus.yaml marks the root of a tree of configurations",
         )
     if not paths.is_file(real):
-        raise ConfigError(f"extends a file that does not exist: {_shown(chain)} -> {paths.shown(real)}", where=str(at))
+        why = "is no file" if paths.exists(real) else paths.absent(real)
+        raise ConfigError(f"extends {_shown(chain)} -> {paths.shown(real)}, which {why}", where=str(at))
     return real
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from primus import failure, metrics
 from primus.command import Command
 from primus.errors import ConfigError, LaunchError, PrimusError
-from primus.experiment.paths import exists
+from primus.experiment.paths import absent, exists
 from primus.experiment.render import resolved_yaml
 from primus.image import archive, manifest
 from primus.image import engine as engines
@@ -261,7 +261,7 @@ def mounts_of(job: Job, environ: Mapping[str, str]) -> tuple[Mount, ...]:
             continue
         if not exists(path):
             raise ConfigError(
-                f"{name}={path}: there is no such path here, so the container cannot have it",
+                f"{name}={path}: {absent(path)} here, so that the container cannot have it",
                 hint=f"create it, put it below the run directory {job.run_dir}, or unset {name}",
             )
         mounts.append(Mount(source=path, target=path))

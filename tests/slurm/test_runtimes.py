@@ -160,7 +160,7 @@ def test_a_file_that_is_no_image_is_said(apptainer: Local, tmp_path: Path) -> No
     apptainer.image = str(tmp_path / "none.sif")
     done = apptainer.run("exit 0")
     assert done.code == 2
-    assert "there is no such file here" in done.output
+    assert " does not exist here" in done.output
 
 
 def test_apptainer_under_slurm(apptainer: Local, toys: Toys) -> None:

@@ -141,7 +141,7 @@ def test_check_says_all_that_is_wrong(experiment: Experiment) -> None:
     problems = check_experiment(experiment("{parallelism: {tensor_parallel_degree: 3}}"), nodes=1, gpus_per_node=2)
     assert any("world size 2" in problem.message for problem in problems)
     (problem,) = check_experiment("no.yaml")
-    assert problem.message == "no such file"
+    assert problem.message == "does not exist"
 
 
 def test_runs_and_their_numbers(write: Write) -> None:

@@ -152,7 +152,7 @@ def test_list_is_a_table_of_the_checkout_that_one_stands_in(
     primus: Primus, monkeypatch: pytest.MonkeyPatch, write: Write
 ) -> None:
     assert str(ROOT / "examples") in primus("config", "list", "--sku", "CPU").out  # where there is none: the package's
-    assert primus("config", "list", "nope") == (2, "", "error: nope: no such file or directory\n")
+    assert primus("config", "list", "nope") == (2, "", "error: nope: does not exist\n")
     monkeypatch.chdir(ROOT / "docs")
     done = primus("config", "list", "--sku", "CPU")
     assert (done.code, done.err) == (0, "")
@@ -235,7 +235,7 @@ def test_diff_with_a_directory_that_holds_no_run(primus: Primus, experiment: Exp
     done = primus("config", "diff", experiment(), "run")
     assert done.code == 2
     assert "run: no run is recorded there" in done.err
-    assert "no.yaml: no such file" in primus("config", "diff", experiment(), "no.yaml").err
+    assert "no.yaml: does not exist" in primus("config", "diff", experiment(), "no.yaml").err
     assert "no-such-exp: no such run in" in primus("config", "diff", experiment(), "no-such-exp").err
 
 

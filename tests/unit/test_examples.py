@@ -119,7 +119,7 @@ def test_examples_are_the_package_s_where_there_are_none(primus: Primus, write: 
     assert primus("config", "list", "examples/torchtitan/configs/CPU").code == 0
     assert check_experiment(path) == ()
     write("examples/mine.yaml", "")
-    assert "no such file" in primus("run", "--dry-run", f"--config={path}").err
+    assert "does not exist" in primus("run", "--dry-run", f"--config={path}").err
 
 
 def test_a_name_is_no_file(primus: Primus) -> None:

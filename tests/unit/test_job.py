@@ -10,6 +10,7 @@ import pytest
 
 from primus.errors import ConfigError
 from primus.experiment import load_experiment
+from primus.experiment.paths import absent
 from primus.experiment.schema import frameworks, schema
 from primus.job import Mount, default_engine, with_env, with_inputs, with_inputs_at
 
@@ -148,7 +149,21 @@ def test_a_path_that_does_not_exist_is_missing(experiment: Experiment, text: str
     assert mounts == ()
     assert problem.where == "exp.yaml:10:47"
     assert problem.message.startswith("training.dataset_path: /")
-    assert problem.message.endswith("does not exist on this machine")
+    assert problem.message.endswith(f"{'does not exist' if len(text) < 99 else 'File name too long'} on this machine")
+
+
+def test_what_may_not_be_seen_is_not_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root, who may see all, runs this too."""
+
+    def stat(path: Path, **_more: bool) -> os.stat_result:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", stat)
+        assert absent(Path("/locked/file")) == "cannot be looked at: Permission denied"
+    assert absent(Path("/nope")) == "does not exist"
+    Path("link").symlink_to("nowhere")
+    assert absent(Path("link")) == "is a link to nowhere, which does not exist"
 
 
 def test_a_path_inside_a_mount_is_not_looked_for_here(experiment: Experiment) -> None:

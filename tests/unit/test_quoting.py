@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -132,7 +133,7 @@ def test_a_name_holds_no_control_character(
     path = write("top.yaml", f"extends: exp.yaml\n{dump({key: f'a{character}b'})}")
     done = primus("config", "check", path)
     assert done.code == 2
-    assert f"{key}: cannot hold a control character" in done.err
+    assert re.search(f"{key}: .* cannot hold a control character", done.err)
 
 
 def test_files_are_written_whole_and_only_when_they_change(tmp_path: Path) -> None:

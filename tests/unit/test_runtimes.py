@@ -224,8 +224,8 @@ def test_the_script_of_a_job_with_pyxis_is_quoted(primus: Primus, experiment: Ex
         (("--engine=pyxis",), "hint: add --launcher slurm"),
         (("--engine=pyxis", "--launcher=slurm"), "names no registry"),
         (("--engine=apptainer",), "names no registry"),
-        (("--image=./none.tar",), "there is no such file here"),
-        (("--image=none.sqsh", "--engine=pyxis", "--launcher=slurm"), "there is no such file here"),
+        (("--image=./none.tar",), "none.tar does not exist here"),
+        (("--image=none.sqsh", "--engine=pyxis", "--launcher=slurm"), "none.sqsh does not exist here"),
         (("--image=./x.sif",), "docker takes a name, or an archive"),
         (("--engine=enroot",), "'enroot' is not one of"),
     ],
@@ -242,7 +242,7 @@ def test_what_does_not_fit_is_refused(
 def test_a_dry_run_says_what_would_be_loaded(primus: Primus, experiment: Experiment) -> None:
     done = primus("run", "--config", experiment(), "--image=shared/a b.tar.zst", "--dry-run")
     assert done.code == 0
-    assert "there is no such file here" in done.err
+    assert "b.tar.zst does not exist here" in done.err
     assert f"docker load '--input={Path.cwd()}/shared/a b.tar.zst'" in done.out
     assert " IMAGE-ID -m primus.launchers.lifeline" in done.out
 

@@ -89,6 +89,17 @@ def test_a_wrong_setting_is_said_with_its_place(
     assert expected in done.err
 
 
+def test_settings_that_are_there_and_are_no_file_are_no_silence(primus: Primus, experiment: Experiment) -> None:
+    path = Path("primus.yaml")
+    path.symlink_to("nowhere.yaml")
+    done = run(primus, experiment)
+    assert (done.code, "primus.yaml: cannot read: No such file or directory" in done.err) == (2, True)
+    path.unlink()
+    path.mkdir()
+    done = run(primus, experiment)
+    assert (done.code, "primus.yaml: is a directory" in done.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [

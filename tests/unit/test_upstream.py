@@ -674,7 +674,7 @@ def test_errors_of_the_run_are_its_own(primus_cli_: Primus, experiment: Experime
     done = primus_cli_("--dry-run", "direct", "--", "train", "pretrain", "--config", experiment(), "--steps", "3")
     assert (done.code, "hint: torchtitan calls it training.steps" in done.err) == (2, True)
     done = primus_cli_("--dry-run", "direct", "--", "train", "pretrain", "--config", "nope.yaml")
-    assert (done.code, "error: nope.yaml: no such file" in done.err) == (2, True)
+    assert (done.code, "error: nope.yaml: does not exist" in done.err) == (2, True)
     done = primus_cli_("container", "-v", "/a", "--", "train")
     assert (done.code, done.out, "error: -v: " in done.err) == (2, "", True)
 

@@ -379,7 +379,7 @@ def test_a_key_that_is_none_is_said_at_once(primus: Primus, write: Write, experi
 def test_files_to_pull_from_must_be_there(primus: Primus) -> None:
     done = primus("image", "pull", "--from", "nope")
     assert done.code == 2
-    assert "--from nope: there is no such file or directory" in done.err
+    assert "--from nope: does not exist" in done.err
 
 
 @pytest.mark.parametrize(
