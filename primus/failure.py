@@ -158,7 +158,8 @@ _BUS = Cause(pattern="", what="bus error: /dev/shm is full, or too small", hint=
 
 _EXCEPTION = re.compile(r"^\s{0,2}(?!\S*ChildFailedError)[\w.]*(?:Error|Exception|Interrupt)\b(?::|$)")
 _LAUNCH = re.compile(r"^(?:\d+: )?primus: \S+ in \S+, results in .*$", re.MULTILINE)
-_NOISE = re.compile(r"^[EWI]\d{4} \S+ \d+ torch/distributed/|^\s*[\^~]+\s*$|^\s*$")
+# Python's own importing is between an import and what it could not import.
+_NOISE = re.compile(r"^[EWI]\d{4} \S+ \d+ torch/distributed/|^\s*[\^~]+\s*$|^\s*$|^\s*File \"<frozen importlib")
 _SUMMARY = "Root Cause (first observed failure):"
 _ROOT = re.compile(r"rank\s{0,9}: (\d+) \(local_rank: (\d+)\)\s+exitcode\s{0,9}: (-?\d+)")
 
@@ -260,8 +261,8 @@ def useful(text: str, line: str = "") -> list[str]:
     else:
         trace = max((index for index in range(last) if words[index].startswith("Traceback")), default=0)
         shown = words[max(trace, last - 4) : last + 1]
-    line = _bare(line)
-    if line and not any(word.startswith(line[:100]) for word in shown):
+    line = _bare(line).strip()  # torchrun's summary indents its copy
+    if line and not any(word.strip().startswith(line[:100]) for word in shown):
         shown = [line, *shown[-_LINES + 1 :]]
     return [word[:_WIDTH] for word in shown]
 

@@ -11,6 +11,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 TOOLS = ("docker-registry", "skopeo", "htpasswd")
@@ -76,6 +78,16 @@ class Server:
             self._process.send_signal(number)
             self._process.wait(20)
             self._process = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It takes connections, and says and stores nothing, so that nothing can be over while another one acts."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def uploads(self) -> list[Path]:
         """What is being uploaded right now."""

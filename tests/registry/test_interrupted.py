@@ -55,8 +55,9 @@ def test_a_push_whose_client_ends(large: Project, registry: Server, number: int)
     words = ("image", "publish", "torchtitan", "--version=1.0", f"--registry={large.registry}")
     process = large.start(*words, session=True)
     until(lambda: uploaded(registry, large) > 1_000_000, "the upload")
-    os.killpg(process.pid, number)
-    process.communicate(timeout=60)
+    with registry.paused():
+        os.killpg(process.pid, number)
+        process.communicate(timeout=60)
     assert process.returncode != 0
     assert "1.0-cpu" not in registry.tags(name(large))  # the version is named last
     published = large.publish("1.0")

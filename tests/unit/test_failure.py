@@ -187,6 +187,15 @@ def test_of_the_failing_rank_the_end_of_its_exception_is_shown() -> None:
     )
 
 
+def test_what_is_shown_says_a_thing_once_and_leaves_out_pythons_own_importing() -> None:
+    frames = "".join(f'  File "<frozen importlib._bootstrap>", line {line}, in _load\n' for line in range(5))
+    trace = ("  ", 'File "/site-packages/titan/train.py", line 84, in __init__\n    importlib.import_module(name)')
+    error = "ModuleNotFoundError: No module named 'nosuch'"
+    log = f"Traceback (most recent call last):\n{''.join(trace)}\n{frames}{error}\n"
+    summary = SUMMARY.format(rank=0, local=0, code=1) + f"  traceback : Traceback\n{frames}  {error}\n"
+    assert useful(log + summary, f"  {error}") == [*log.splitlines()[:3], error]
+
+
 def test_without_an_exception_the_last_words_are_shown() -> None:
     assert useful("\n".join(f"line {number}" for number in range(20)))[0] == "line 12"
 

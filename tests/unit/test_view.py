@@ -111,7 +111,7 @@ def test_the_line_fits_the_terminal(terminal: int, monkeypatch: pytest.MonkeyPat
     with Live(colour=False) as live:
         live.step(NUMBERS, 1)
         drained(terminal)
-        monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((20, 5)))
+        monkeypatch.setattr(shutil, "get_terminal_size", lambda **_fallback: os.terminal_size((20, 5)))
         live.stage("training")
         assert screen(terminal) == ["[training | step 1 "]
 
